@@ -1,5 +1,5 @@
 """`python -m skylarkmq.broker` is `mqbroker`."""
 
-from skylarkmq.broker.cli import mqbroker
+from skylarkmq.broker.app.cli import mqbroker
 
 mqbroker()

@@ -1,9 +1,9 @@
-"""The import rules: allowed imports of each layer, no cycles, no imports inside functions, a pure protocol package.
+"""The import rules: folders are layers, no cycles, no imports inside functions, a pure protocol package.
 
-`MAY_IMPORT` is the table of rules. The longest prefix that matches a module gives the packages of this project that
-the module may import. A package may always import from itself. The tests parse the sources with `ast` and never
-import them. Imports under `if TYPE_CHECKING:` count like any other, because a cycle of types is a cycle between
-modules, too.
+`MAY_IMPORT` is the table of rules. The longest prefix that matches a module gives the layers of this project that the
+module may import. A layer may always import from itself; within `broker`, the folders of a layer are ordered, too. The
+tests parse the sources with `ast` and never import them. Imports under `if TYPE_CHECKING:` count like any other,
+because a cycle of types is a cycle between modules, too. So do the cimports of Cython, in modules and in .pxd files.
 
 All names here are relative to the package `skylarkmq`: `broker.store` is `skylarkmq.broker.store`. An import without
 that prefix would load a package of the user's own; `imports_without_prefix` finds such imports.
@@ -15,155 +15,59 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "broker", "clients")
 PREFIX = "skylarkmq."
+CIMPORTS = "cython.cimports."
+SUFFIXES = (".py", ".pxd")
 
-STORE = ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults")
-METADATA = (*STORE, "broker.config.sections", "broker.store", "broker.remoting")
-DELIVERY = (*METADATA, "broker.metadata")
-PROCESSORS = (*DELIVERY, "broker.access", "broker.delivery", "broker.config.live")
-DAEMON = (*PROCESSORS, "broker.clocks", "broker.processors", "broker.namesrv", "broker.ops")
-
-COMMANDS = (*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable")
-
-# Reading the configuration may import only the config structs that other parts declare.
-KEYS = (
-    *("protocol", "broker.errors", "broker.config.parsing"),
-    *("broker.store.config", "broker.remoting.config", "broker.access.config"),
-    *("broker.access.address_ranges", "broker.access.security_config", "broker.ha.config"),
-    *("broker.ha.classic.frames", "broker.ha.peers"),
-)
-CONFIG = (
-    *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
-    "protocol",
-)
+CODECS = ("protocol", "protocol.compiled")
+GROUND = (*CODECS, "broker.base")
+STORE = (*GROUND, "broker.store")
+REMOTING = (*GROUND, "broker.remoting")
+TABLES = (*STORE, "broker.remoting", "broker.metadata")
+SERVICES = (*TABLES, "broker.access", "broker.counters", "broker.delivery", "broker.ha", "broker.config")
+SDK = (*CODECS, "clients.sdk")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "protocol": (),
-    "broker": (),
-    "broker.errors": (),
-    "broker.config.protected_keys": (),
-    "broker.histogram": ("protocol",),
-    "broker.host.addresses": (),
-    "broker.host.huge_pages": (),
-    "broker.host.service_manager": (),
-    "broker.host.page_faults": ("protocol",),
-    "broker.host.idle_states": ("broker.remoting",),
-    "broker.printable": (),
-    "broker.clocks": (),
-    "broker.config.java_properties": ("broker.errors",),
-    "broker.config.parsing": ("broker.errors", "broker.config.java_properties"),
-    "broker.config.keys": KEYS,
-    "broker.config.sections": CONFIG,
-    "broker.remoting": ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults"),
-    "broker.namesrv": (
-        *("protocol", "broker.access", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
-        *("broker.store.errors", "broker.store.state_file"),
-    ),
-    "broker.access": ("protocol", "broker.errors", "broker.histogram", "broker.remoting"),
-    "broker.store": STORE,
-    "broker.metadata": METADATA,
-    "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
-    "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.histogram", "broker.remoting", "broker.store"),
-    "broker.ha.config": ("broker.access.address_ranges", "broker.ha.peers"),
-    "broker.ha.server": ("protocol", "broker.ha", "broker.access.address_ranges"),
-    "broker.ha.classic": (
-        *(*DELIVERY, "broker.delivery", "broker.namesrv"),
-        *("broker.ha.config", "broker.ha.refused", "broker.ha.status"),
-    ),
-    "broker.delivery": DELIVERY,
-    "broker.processors": (*PROCESSORS, "broker.ha.status"),
-    "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),
-    "broker.config.derived": (
-        "protocol",
-        "broker.config.sections",
-        "broker.delivery",
-        "broker.ha.config",
-        "broker.metadata",
-        "broker.remoting",
-        "broker.namesrv",
-        "broker.ops",
-        "broker.processors",
-        "broker.store",
-    ),
-    "broker.config.file": ("broker.config.java_properties",),
-    "broker.config.live": (
-        *("protocol", "broker.errors", "broker.config.java_properties", "broker.config.parsing"),
-        *("broker.config.sections", "broker.config.file"),
-    ),
-    "broker.config_reload": (*DAEMON, "broker.config.derived", "broker.config.live", "broker.parts"),
-    "broker.startup": (
-        *("broker.errors", "broker.host.idle_states", "broker.host.huge_pages", "broker.ops", "broker.remoting"),
-        *("broker.access.address_ranges", "broker.config.sections", "broker.store"),
-    ),
-    "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived", "broker.ha.config"),
-    "broker.access_control": (
-        *(*DAEMON, "broker.access", "broker.background_delivery", "broker.usage_control", "broker.wiring"),
-        "broker.config.derived",
-    ),
-    "broker.replication_parts": (
-        *(*CONFIG, *STORE, "broker.clocks", "broker.config.sections", "broker.ha", "broker.remoting.tls"),
-        "broker.store",
-    ),
-    "broker.usage_control": (*PROCESSORS, "broker.wiring"),
-    "broker.wiring": (*PROCESSORS, "broker.processors"),
-    "broker.parts": (
-        *(
-            *DAEMON,
-            "broker.access",
-            "broker.background_delivery",
-            "broker.replication_parts",
-            "broker.wiring",
-            "broker.config.derived",
-            "broker.config.keys",
-        ),
-        *("broker.access_control", "broker.config.protected_keys", "broker.config.live", "broker.ha"),
-    ),
-    "broker.namesrv_parts": (
-        *(*DAEMON, "broker.access_control", "broker.usage_control", "broker.config.derived", "broker.config.keys"),
-        "broker.config.protected_keys",
-    ),
-    "broker.daemon": (
-        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.namesrv_parts", "broker.replication_parts"),
-        "broker.startup",
-        *("broker.host.idle_states", "broker.host.service_manager", "broker.config_reload"),
-    ),
-    "broker.cli": (
-        *(*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.addresses", "broker.host.page_faults"),
-        "broker.printable",
-    ),
-    "broker.in_process": (
-        *(*CONFIG, "broker.clocks", "broker.config.live", "broker.config.sections", "broker.daemon"),
-        "broker.ops.console",
-    ),
-    "broker.store_command_line": COMMANDS,
-    "broker.backup_commands": (*COMMANDS, "broker.store_command_line"),
-    "broker.store_commands": (*COMMANDS, "broker.store_command_line", "broker.backup_commands"),
-    "broker.__main__": ("broker.cli",),
-    "clients": ("protocol",),
-    "clients.arrow": (
-        *("protocol", "clients.background_loop", "clients.connection", "clients.consuming", "clients.errors"),
-        "clients.settings",
-    ),
-    "clients.spark": ("protocol", "clients"),
-    "skylarkmq": ("clients",),
-    "skylarkmq.admin_types": ("clients", "protocol"),
+    "protocol.compiled": (),
+    "protocol": ("protocol.compiled",),
+    "broker.base": CODECS,
+    "broker.store": GROUND,
+    "broker.remoting": GROUND,
+    "broker.metadata": (*STORE, "broker.remoting"),
+    "broker.counters": REMOTING,
+    "broker.access": REMOTING,
+    "broker.delivery": TABLES,
+    "broker.namesrv": (*REMOTING, "broker.store.files", "broker.access"),
+    "broker.ha": (*TABLES, "broker.delivery", "broker.namesrv"),
+    "broker.config": (*TABLES, "broker.access", "broker.namesrv", "broker.ha"),
+    "broker.processors": SERVICES,
+    "broker.ops": SERVICES,
+    "broker.store_tool": (*STORE, "broker.config"),
+    "broker": (*SERVICES, "broker.namesrv", "broker.processors", "broker.ops"),
+    "clients.sdk": CODECS,
+    "clients": SDK,
+    "clients.spark": (*SDK, "clients"),
+    "skylarkmq": (*SDK, "clients"),
 }
+"""Which folders the modules of a layer may import, besides their own layer. A layer is a folder with all folders in it
+that have no row of their own; what remains of `broker` is the daemon, `broker.app`."""
 
-ONLY_DOCSTRINGS = frozenset({"broker", "broker.config", "broker.host", "clients"})
-"""Packages whose `__init__` is only a docstring: importing one does not depend on a layer."""
+MOST_LAYERS: Final = 20
+"""A table with more rows describes files, not a plan."""
 
 PURE = ("protocol", "broker.ha.core")
+"""Folders without side effects. `protocol.compiled` is a layer of its own: it has a thread and a signal handler."""
 IMPURE_MODULES = frozenset((
     "asyncio", "os", "pathlib", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess",
     "tempfile", "threading", "time", "uvloop",
+    "posix", "libc.errno", "libc.signal", "libc.stdio", "libc.time",
 ))  # fmt: skip
-ALLOWED_IMPURE = {"protocol.compiled": "os"}  # reads one environment variable at import
 ONLY_UNDER = {"pyspark": ("clients.spark",), "pyarrow": ("clients.arrow", "clients.spark")}
 
 
@@ -173,11 +77,23 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-SOURCES = {
-    module_name(path): path.read_text()
-    for folder in (*PACKAGES, "src/skylarkmq")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
+CIMPORT = re.compile(r"^from (\S+) cimport (.+)$", re.MULTILINE)
+"""Matches a cimport of a .pxd file, which is not Python; in a module it is `from cython.cimports.x import y`."""
+
+
+def source_of(path: Path) -> str:
+    """Return a module's source; of a .pxd file, its cimports as a module has them."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        return text
+    return "".join(f"from {CIMPORTS}{module} import {names}\n" for module, names in CIMPORT.findall(text))
+
+
+PATHS = sorted(
+    path for folder in (*PACKAGES, "src/skylarkmq") for path in (ROOT / folder).rglob("*.p*") if path.suffix in SUFFIXES
+)
+FOLDERS = {module_name(path): ".".join(path.parent.relative_to(ROOT).parts) for path in PATHS}
+SOURCES = {name: "".join(source_of(path) for path in PATHS if module_name(path) == name) for name in FOLDERS}
 OTHER_FILES = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
 MAY_NAME_A_PACKAGE = re.compile(
     rf"^.*\b(?:import|from)\b(?:[^\n\\]|\\\n)*(?<![.\w])(?:{'|'.join(PACKAGES)})\b", re.MULTILINE
@@ -222,7 +138,7 @@ def imports_of(source: str) -> Imports:
 
 def imported_names(source: str) -> Iterator[str]:
     """Yield every module that an import of the source may name, without the prefix."""
-    return (name.removeprefix(PREFIX) for name in imports_of(source).names)
+    return (name.removeprefix(CIMPORTS).removeprefix(PREFIX) for name in imports_of(source).names)
 
 
 def imports_without_prefix(source: str) -> list[str]:
@@ -243,11 +159,11 @@ def layer_of(module: str) -> str:
 
 def layer_violations(module: str, source: str) -> list[str]:
     layer = layer_of(module)
-    own = (name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ONLY_DOCSTRINGS)
+    own = (name for name in imported_names(source) if name.split(".")[0] in PACKAGES)
     return [
         f"{module} imports {name}"
         for name in own
-        if layer_of(name) != layer and not any(is_under(name, allowed) for allowed in MAY_IMPORT[layer])
+        if not (layer_of(name) == layer or any(is_under(name, allowed) for allowed in MAY_IMPORT[layer]))
     ]
 
 
@@ -256,8 +172,35 @@ def nested_imports(module: str, source: str) -> list[str]:
 
 
 def impurities(module: str, source: str) -> list[str]:
-    impure = IMPURE_MODULES - {ALLOWED_IMPURE.get(module, "")}
-    return [f"{module} imports {name}" for name in imported_names(source) if name.split(".")[0] in impure]
+    names = imported_names(source)
+    return [f"{module} imports {name}" for name in names if any(is_under(name, impure) for impure in IMPURE_MODULES)]
+
+
+def folder_graph(sources: dict[str, str], folders: dict[str, str], top: str) -> dict[str, set[str]]:
+    """Return which folders the modules of each folder below `top` import. An `__init__` that is only a docstring is not
+    an import."""
+    graph: dict[str, set[str]] = {folder: set() for folder in folders.values() if is_under(folder, top)}
+    for module, source in sources.items():
+        if (folder := folders[module]) in graph:
+            names = {name for name in imported_names(source) if name in folders and has_code(sources[name])}
+            graph[folder] |= {folders[name] for name in names if folders[name] in graph} - {folder}
+    return graph
+
+
+@cache
+def has_code(source: str) -> bool:
+    """Return whether a module is more than a docstring."""
+    return any(not isinstance(node, ast.Expr) for node in ast.parse(source).body)
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Return the nodes of a cycle; none if the graph has no cycle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle
+    return []
 
 
 def test_modules_import_only_allowed_layers() -> None:
@@ -280,9 +223,30 @@ def test_no_function_contains_an_import() -> None:
     assert [line for module, source in SOURCES.items() for line in nested_imports(module, source)] == []
 
 
+def test_the_table_of_layers_is_by_folder() -> None:
+    """Rows and what they allow are folders, never single files; layers have an order; and the table stays short."""
+    named = [*MAY_IMPORT, *(folder for allowed in MAY_IMPORT.values() for folder in allowed)]
+    assert [
+        name
+        for name in named
+        if not (ROOT / "src" / "skylarkmq" / name.removeprefix("skylarkmq").replace(".", "/")).is_dir()
+    ] == []
+    assert cycle_in({layer: {layer_of(folder) for folder in allowed} for layer, allowed in MAY_IMPORT.items()}) == []
+    assert len(MAY_IMPORT) <= MOST_LAYERS
+
+
+def test_the_folders_of_the_broker_have_no_cycle() -> None:
+    """The folders of `broker` can be ordered so that the modules of each import only from earlier ones."""
+    assert cycle_in(folder_graph(SOURCES, FOLDERS, "broker")) == []
+
+
 def test_the_protocol_and_the_core_of_replication_are_pure() -> None:
     """They compute values from values, without an event loop, socket, clock, file or randomness."""
-    pure = {module: source for module, source in SOURCES.items() if any(is_under(module, package) for package in PURE)}
+    pure = {
+        module: source
+        for module, source in SOURCES.items()
+        if any(is_under(module, package) for package in PURE) and layer_of(module) != "protocol.compiled"
+    }
     assert [line for module, source in pure.items() for line in impurities(module, source)] == []
 
 
@@ -292,10 +256,7 @@ def test_there_is_no_import_cycle() -> None:
         module: {name for name in imported_names(source) if name in SOURCES and name != module}
         for module, source in SOURCES.items()
     }
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+    assert cycle_in(graph) == []
 
 
 def test_only_the_packages_of_their_extras_import_pyspark_and_pyarrow() -> None:
@@ -315,11 +276,13 @@ def test_only_the_packages_of_their_extras_import_pyspark_and_pyarrow() -> None:
         ("protocol.frame", "import skylarkmq.broker.store"),
         ("broker.remoting.boss", "from skylarkmq.broker.config.sections import DaemonConfig"),
         ("broker.namesrv.routes", "from skylarkmq.broker.store import message_store"),
-        ("broker.store.reput", "from skylarkmq.broker.delivery.arrivals import Arrivals"),
-        ("clients.producing.producer", "from skylarkmq.broker.errors import StartError"),
-        ("clients.producing.producer", "from skylarkmq.clients.arrow.columns import record_batch"),
+        ("broker.store.dispatch.dispatch", "from skylarkmq.broker.delivery.arrivals import Arrivals"),
+        ("clients.sdk.producing.producer", "from skylarkmq.broker.base.errors import StartError"),
+        ("clients.sdk.producing.producer", "from skylarkmq.clients.arrow.columns import record_batch"),
         ("clients.arrow.topic.cluster", "from skylarkmq.clients.spark.options import parse"),
-        ("broker.processors.send.processor", "from skylarkmq.broker import daemon"),
+        ("broker.processors.send.processor", "from skylarkmq.broker.app import daemon"),
+        ("protocol.compiled.record", "from cython.cimports.skylarkmq.broker.store import queue"),
+        ("protocol.compiled.record", "from skylarkmq.protocol import record"),
     ],
 )
 def test_a_forbidden_import_is_found(module: str, source: str) -> None:
@@ -331,8 +294,24 @@ def test_a_nested_or_impure_import_is_found() -> None:
     """The checks find an import inside a function, an impure import, and one without the prefix."""
     assert nested_imports("broker.x", "async def f():\n    from a import b\n") == ["broker.x:2 imports inside f()"]
     assert impurities("protocol.x", "from time import monotonic")
+    assert impurities("protocol.x", "from cython.cimports.posix.unistd import fdatasync")
     assert imports_without_prefix(
         "from broker.config.sections import x\nimport skylarkmq.broker\nimport clients as c\n"
     )
-    assert imports_without_prefix("if True:\n    import os, \\\n        broker.daemon as it\n") == ["broker.daemon"]
+    assert imports_without_prefix("if True:\n    import os, \\\n        broker.app.daemon as it\n") == [
+        "broker.app.daemon"
+    ]
     assert imports_without_prefix("import os; from protocol import frame\n") == ["protocol", "protocol.frame"]
+
+
+def test_a_cycle_of_folders_is_found() -> None:
+    """Two folders that import each other are a cycle although no two modules do; cimports and .pxd files count."""
+    folders = {"broker.a.x": "broker.a", "broker.a.y": "broker.a", "broker.b.x": "broker.b"}
+    imports = {
+        "broker.a.x": "from skylarkmq.broker.b.x import Thing",
+        "broker.a.y": "",
+        "broker.b.x": "from cython.cimports.skylarkmq.broker.a import y",
+    }
+    assert cycle_in(folder_graph(imports, folders, "broker")) == []  # broker.a.y is empty
+    imports["broker.a.y"] = "thing = 1"
+    assert sorted(set(cycle_in(folder_graph(imports, folders, "broker")))) == ["broker.a", "broker.b"]

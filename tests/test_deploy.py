@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skylarkmq.broker.cli import NEEDS_OPERATOR
+from skylarkmq.broker.app.cli import NEEDS_OPERATOR
 from skylarkmq.broker.config.keys import BROKER_KEYS
 from skylarkmq.broker.config.parsing import from_environment, from_file
 from skylarkmq.broker.config.sections import Machine, load_broker

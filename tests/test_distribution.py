@@ -222,7 +222,7 @@ def test_the_changelog_has_a_section_for_this_version() -> None:
 
 def test_declared_dependencies_are_the_imported_ones() -> None:
     """Declared dependencies are exactly the imported ones, for the SDK and for each extra."""
-    sdk = reachable("skylarkmq.clients") | reachable("skylarkmq.blocking") | reachable("skylarkmq.commands")
+    sdk = reachable("skylarkmq.clients.sdk") | reachable("skylarkmq.blocking") | reachable("skylarkmq.commands")
     assert used_by(sdk) == declared(PROJECT["dependencies"])
     for extra, folders in PARTS_OF_EXTRAS.items():
         paths = {path for path in modules() if path.startswith(folders)}
@@ -233,7 +233,7 @@ LOADED_BY_NAME = {"matplotlib", "pandas"}  # only if the output is a .png file; 
 PARTS_OF_EXTRAS = {
     "admin": ("clients/console/", "clients/mqadmin/"),
     "broker": ("broker/", "clients/console/", "protocol/"),
-    "metrics": ("clients/telemetry/",),
+    "metrics": ("clients/sdk/telemetry/",),
     "arrow": ("clients/arrow/",),
     "avro,iceberg,protobuf,replay": ("clients/arrow/", "clients/spark/"),
     "bench": ("clients/mqbench/",),

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.ops.pages.health import HealthServer
 from skylarkmq.http_connections import MAX_CONNECTIONS
 from tests.harness.limits import WAIT_LIMIT_S
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.host.addresses import LOOPBACK, own_address
+from skylarkmq.broker.app.host.addresses import LOOPBACK, own_address
 from tests.harness.daemon import running
 
 pytestmark = pytest.mark.daemon

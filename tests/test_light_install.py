@@ -90,7 +90,7 @@ def test_the_fixture_without_the_broker_names_the_extra_in_one_line(light: Path,
     assert "Traceback" not in done.stdout
     lines = [line for line in done.stdout.splitlines() if "pip install 'skylarkmq[broker]'" in line]
     assert lines, done.stdout
-    assert lines[0].startswith("broker.in_process needs the package "), lines
+    assert lines[0].startswith("broker.app.in_process needs the package "), lines
 
 
 def test_the_plugin_loads_no_module_of_the_broker() -> None:

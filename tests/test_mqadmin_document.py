@@ -8,13 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from skylarkmq.clients.mqadmin import grouped
+from skylarkmq.clients.mqadmin import people
 from skylarkmq.clients.mqadmin.app import GROUPS
-from skylarkmq.clients.mqadmin.grouped.output import Result
-from skylarkmq.clients.printed_output import Summary, fields_table
+from skylarkmq.clients.mqadmin.people.output import Result
+from skylarkmq.clients.terminal.printed_output import Summary, fields_table
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "mqadmin.md"
-MODULES = [import_module(f"{grouped.__name__}.{module.name}") for module in iter_modules(grouped.__path__)]
+MODULES = [import_module(f"{people.__name__}.{module.name}") for module in iter_modules(people.__path__)]
 STRUCTS = {
     name: kind
     for module in MODULES

@@ -6,8 +6,8 @@
 import re
 from pathlib import Path
 
-from skylarkmq.clients.printed_output import Summary, fields_table
 from skylarkmq.clients.spark.jobs import dead_letters, duplicates, lag, redrive, trace_summary
+from skylarkmq.clients.terminal.printed_output import Summary, fields_table
 
 PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "jobs").glob("*.md"))
 STRUCTS = {

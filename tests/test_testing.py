@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.in_process import running
+from skylarkmq.broker.app.in_process import running
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.store_check import assert_consistent
 

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from skylarkmq.broker.access.config import Credentials
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.remoting.tls import file_fingerprint
 from skylarkmq.protocol.signature import Signed, SigningKey
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol import javajson
 
 

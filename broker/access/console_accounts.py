@@ -6,8 +6,8 @@ Super users, `admin: true` accounts of RocketMQ 4.9, and the accounts of `accoun
 from collections.abc import Sequence
 
 from skylarkmq.broker.access.accounts import Passwords
-from skylarkmq.broker.access.address_ranges import is_loopback
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.address_ranges import is_loopback
+from skylarkmq.broker.base.errors import StartError
 
 
 class ConsoleAccounts:

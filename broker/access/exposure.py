@@ -8,7 +8,7 @@ anything with `namesrvAuth`. The port for slaves has neither TLS nor accounts.
 import logging
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.access.address_ranges import is_loopback
+from skylarkmq.broker.base.address_ranges import is_loopback
 from skylarkmq.broker.remoting.config import ClientAuth, TlsConfig, TlsMode
 
 ADVICE: Final = {

@@ -7,9 +7,9 @@ A verified account is one with a signature or a client certificate. Registration
 from collections.abc import Iterable
 from typing import Final
 
-from skylarkmq.broker.access.address_ranges import Network, is_within
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.requirements import REGISTRATION, Requirement
+from skylarkmq.broker.base.address_ranges import Network, is_within
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 CONTAINER_SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
 OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.access.address_ranges import Network
+from skylarkmq.broker.base.address_ranges import Network
 
 _SEPARATOR: Final = re.compile(r"(?<!\\);")
 _COMMA: Final = re.compile(r"(?<!\\),")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 BLANK: Final = " \t\f"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

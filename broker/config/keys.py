@@ -30,7 +30,7 @@ from skylarkmq.broker.ha.classic.frames import MAX_TRANSFER_BYTES
 from skylarkmq.broker.ha.config import MIN_SECRET_BYTES, BrokerRole
 from skylarkmq.broker.ha.peers import NODE, parse_peers
 from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
-from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
+from skylarkmq.broker.store.files.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
 from skylarkmq.protocol.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
 
 QUEUE_UNIT_BYTES: Final = 20

@@ -25,11 +25,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.file import ConfigFile
 from skylarkmq.broker.config.java_properties import entry, parse_properties
 from skylarkmq.broker.config.parsing import Catalogue, Setting, shown_other
 from skylarkmq.broker.config.sections import EffectiveSetting, Loaded, effective_settings
-from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.bodies.topic import DataVersion
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError

@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.java_properties import parse_properties
-from skylarkmq.broker.errors import StartError
 
 ENVIRONMENT_PREFIX: Final = "SKYLARK_"
 NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables with this prefix that are no settings: see protocol.compiled

@@ -8,7 +8,7 @@ that it does not permit.
 Addresses. A broker binds to `bindAddress`; without it to 0.0.0.0 if `brokerIP1` is set (which is the address that
 clients connect to, and may belong to a router in front of the broker); without either to 127.0.0.1, so that an
 unconfigured daemon is not open to a network. The advertised address is `brokerIP1`, else the address that it binds to,
-else, if that is a wildcard, the name of the pod or the machine's own address (`broker/host/addresses.py`). A broker
+else, if that is a wildcard, the name of the pod or the machine's own address (`broker/app/host/addresses.py`). A broker
 that is bound to a wildcard never advertises a loopback address, unless `brokerIP1` sets it. The name server inside a
 broker and the health pages bind to the same address as the broker.
 
@@ -25,18 +25,18 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.access.address_ranges import default_networks, is_loopback
 from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig, check_access
 from skylarkmq.broker.access.security_config import SecurityConfig
+from skylarkmq.broker.base.address_ranges import default_networks, is_loopback
+from skylarkmq.broker.base.errors import StartError
+from skylarkmq.broker.base.protected_keys import DEFAULT
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle
-from skylarkmq.broker.config.protected_keys import DEFAULT
-from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.protocol.message_id import encode_host
 
 LOOPBACK: Final = "127.0.0.1"

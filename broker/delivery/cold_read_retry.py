@@ -1,20 +1,29 @@
-"""Retry of the broker's own lookups after a cold read: run the lookup, fetch the missing bytes, run it again.
+"""Cold-read retry: run a lookup, fetch the bytes that it missed, and run it again from the start.
 
-broker/processors/cold_read_retry.py does the same for requests. A lookup must read everything before it changes
-anything. Source: docs/architecture.md, "Hot and cold".
+A lookup that finds its data in memory is a plain call. One that raises ColdRead waits until a thread has read the
+missing bytes, while other work goes on. It must not change any state before it has read everything that it needs.
+
+    looked_up        lookups of the broker itself: transactions, timers
+    serve_cold_reads handlers of requests; a request that waits keeps its slot in its pool
+
+Source: docs/architecture.md, "Hot and cold data".
 """
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.command import RemotingCommand
 
 T = TypeVar("T")
 
 
-async def with_cold_read_retry(store: MessageStore, lookup: Callable[[], T]) -> T:
+async def looked_up(store: MessageStore, lookup: Callable[[], T]) -> T:
     """Return the result of `lookup`, run again after each ColdRead once `store` has fetched the missing bytes."""
     while True:
         try:
@@ -22,3 +31,28 @@ async def with_cold_read_retry(store: MessageStore, lookup: Callable[[], T]) -> 
         except ColdRead as cold:
             missed = cold
         await asyncio.shield(store.fetch(missed))
+
+
+def serve_cold_reads(store: MessageStore, handler: Processor) -> Processor:
+    """Return a handler that runs `handler`, and becomes a coroutine if `handler` raises ColdRead."""
+
+    def run(
+        connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        try:
+            return handler(connection, command)
+        except ColdRead as cold:
+            return run_again(connection, command.detached(), cold, connection.arrived_s)
+
+    async def run_again(
+        connection: Connection, command: RemotingCommand, missed: ColdRead, arrived_s: float
+    ) -> RemotingCommand | None:
+        def again() -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+            connection.arrived_s = arrived_s
+            return handler(connection, command)
+
+        await asyncio.shield(store.fetch(missed))
+        response = await looked_up(store, again)
+        return await response if inspect.isawaitable(response) else response
+
+    return run

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode, SysFlag, SystemTopic
 from skylarkmq.protocol.errors import RequestError

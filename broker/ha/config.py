@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.access.address_ranges import Network
+from skylarkmq.broker.base.address_ranges import Network
 from skylarkmq.broker.ha.peers import Peer
 
 MIN_SECRET_BYTES: Final = 16

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 
 COMMIT_BOUNDS_S: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0)

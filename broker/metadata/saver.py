@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.broker.store.files.state_file import StateFile
 
 RETRY_S: Final = 5.0
 

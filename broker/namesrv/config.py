@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from skylarkmq.broker.config.protected_keys import DEFAULT
+from skylarkmq.broker.base.protected_keys import DEFAULT
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.broker.base.errors import StartError
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.arrivals import Timers
-from skylarkmq.broker.histogram import Histogram
 
 INTERVAL_S: Final = 0.1
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -23,10 +23,10 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector as LibraryCollector
 from prometheus_client.utils import floatToGoString
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ops.catalogue import CATALOGUE, NATIVE, OURS, Kind, Row
 from skylarkmq.broker.ops.steps import Collector, Value
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 
 SLICE_S: Final = 0.0005
 PIECE_SAMPLES: Final = 32

@@ -9,8 +9,8 @@ them.
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from skylarkmq.broker.histogram import Histogram
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.base.histogram import Histogram
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 
 MAX_ATTEMPTS: Final = 3
 

@@ -27,7 +27,7 @@ from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.remoting.request_latency import Latencies
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
 from skylarkmq.protocol.command import JSON, NO_RESPONSE_REMARK, RemotingCommand

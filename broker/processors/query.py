@@ -12,11 +12,11 @@ from typing import Final
 
 from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.requirements import Action
-from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.queue.offset_by_time import Boundary
+from skylarkmq.broker.store.read.offset_by_time import Boundary
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -55,12 +55,12 @@ class QueryProcessor:
     def handlers(self) -> dict[RequestCode, Processor]:
         """Return the handler for each request code that this processor serves."""
         return {
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: with_cold_read_retry(self._store, self.offset_by_time),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: serve_cold_reads(self._store, self.offset_by_time),
             RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: with_cold_read_retry(self._store, self.min_offset),
-            RequestCode.GET_EARLIEST_MSG_STORETIME: with_cold_read_retry(self._store, self.earliest_time),
+            RequestCode.GET_MIN_OFFSET: serve_cold_reads(self._store, self.min_offset),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: serve_cold_reads(self._store, self.earliest_time),
             RequestCode.QUERY_MESSAGE: self.query_message,
-            RequestCode.VIEW_MESSAGE_BY_ID: with_cold_read_retry(self._store, self.view_message),
+            RequestCode.VIEW_MESSAGE_BY_ID: serve_cold_reads(self._store, self.view_message),
         }
 
     def offset_by_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 UNKNOWN_CODE: Final = -1

@@ -32,7 +32,7 @@ from typing import Final, cast
 
 import msgspec
 
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
 
 OPENSSL_TIMEOUT_S: Final = 10.0

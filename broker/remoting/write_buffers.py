@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from skylarkmq.broker.host import page_faults
+from skylarkmq.broker.base import page_faults
 from skylarkmq.protocol import compiled
 
 PIECE_BYTES: Final = 256 * 1024

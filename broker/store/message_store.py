@@ -19,30 +19,35 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from skylarkmq.broker.store.cold_reads import ColdRead
-from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import LoadStopped, LostBytesError, refused_by_disk
+from skylarkmq.broker.store.dispatch.dispatch import Arrival, Reput
+from skylarkmq.broker.store.files.allocation import BUSY_BYTES, Allocator
+from skylarkmq.broker.store.files.cold_reads import ColdRead
+from skylarkmq.broker.store.files.config import StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import LoadStopped, LostBytesError, refused_by_disk
+from skylarkmq.broker.store.files.io_thread import helper_thread
+from skylarkmq.broker.store.files.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.files.warm_up import WarmUp
 from skylarkmq.broker.store.flush.checkpoint import CheckpointFile
 from skylarkmq.broker.store.flush.copies import Copies, Growth
 from skylarkmq.broker.store.flush.durability import Durability
 from skylarkmq.broker.store.flush.sync_queue import Settled
+from skylarkmq.broker.store.flush.transient_pool import TransientPool
+from skylarkmq.broker.store.flush.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.index.key_query import Found, KeyQuery
-from skylarkmq.broker.store.io_thread import helper_thread
-from skylarkmq.broker.store.log.allocation import BUSY_BYTES, Allocator
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.checksummed_log import ChecksummedCommitLog
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
-from skylarkmq.broker.store.log.transient_pool import TransientPool
-from skylarkmq.broker.store.log.warm_up import WarmUp
+from skylarkmq.broker.store.log.running_flags import RunningFlag
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.queue.files import QueueFiles
-from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.broker.store.queue.stored_bytes import StoredBytes
 from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.queue.topic_traffic import TopicTraffic
 from skylarkmq.broker.store.read.log_reads import Region
+from skylarkmq.broker.store.read.offset_by_time import Boundary
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
 from skylarkmq.broker.store.read.store_reader import StoreReader
@@ -53,18 +58,13 @@ from skylarkmq.broker.store.replica.follower_log import FollowerLog
 from skylarkmq.broker.store.replica.hidden_tail import HiddenTail
 from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
-from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
-from skylarkmq.broker.store.reput import Arrival, Reput
 from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
-from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.retention.manual_cleanup import ManualCleanup
 from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
 from skylarkmq.broker.store.retention.removal import Removal
 from skylarkmq.broker.store.retention.rules import DiskUsage, measure
 from skylarkmq.broker.store.retention.topic_deletion import TopicDeletion
-from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.broker.store.statistics import MessageStoreStatistics
-from skylarkmq.broker.store.topic_traffic import TopicTraffic
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record
 

@@ -38,7 +38,7 @@ from skylarkmq.clients.arrow.slices import (
     truths,
     with_nulls,
 )
-from skylarkmq.clients.connection.topic_route import address_text
+from skylarkmq.clients.sdk.connection.topic_route import address_text
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
 from skylarkmq.protocol.message import PropertyName

@@ -40,7 +40,7 @@ from skylarkmq.clients.console.pages import (
 )
 from skylarkmq.clients.console.rendering import compile_templates, form_of, redirect, respond
 from skylarkmq.clients.console.state import Console, console_of, session_of
-from skylarkmq.clients.errors import (
+from skylarkmq.clients.sdk.errors import (
     BrokerError,
     ClientError,
     ConnectFailed,

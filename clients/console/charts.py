@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from skylarkmq.clients.svg import round_up
+from skylarkmq.clients.terminal.svg import round_up
 
 WIDTH: Final = 480
 HEIGHT: Final = 140

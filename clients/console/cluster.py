@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.topic_kinds import KINDS, kind_of
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.jobs import Jobs
 from skylarkmq.clients.console.rates import RateHistory
-from skylarkmq.clients.producing.producer import Producer
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.topic_kinds import KINDS, kind_of
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.producing.producer import Producer
+from skylarkmq.clients.sdk.settings import TlsSettings
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 
 LIST_AGE_S: Final = 10.0

@@ -19,11 +19,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.cluster import Target
-from skylarkmq.clients.errors import BrokerError, ClientError, ConnectFailed, ConnectionLost, RequestTimeout, is_denied
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.errors import (
+    BrokerError,
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    RequestTimeout,
+    is_denied,
+)
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.headers.consumer import UnregisterClientHeader
 

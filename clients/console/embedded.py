@@ -15,7 +15,7 @@ LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Backend(Protocol):
-    """A broker: `broker.ops.console.ConsoleBackend`."""
+    """A broker: `broker.ops.pages.console.ConsoleBackend`."""
 
     @property
     def name_servers(self) -> str: ...

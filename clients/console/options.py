@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.cluster import Target
+from skylarkmq.clients.sdk.connection.signing import Credentials
 
 
 class Accounts(Protocol):

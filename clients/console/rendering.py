@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from skylarkmq.clients.admin.topic_kinds import kind_of
 from skylarkmq.clients.console.sessions import Notice
 from skylarkmq.clients.console.state import console_of, session_of
+from skylarkmq.clients.sdk.admin.topic_kinds import kind_of
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 LIVE: Final = "live"

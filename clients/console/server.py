@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import uvicorn
 
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.application import application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.cluster_accounts import ClusterAccounts
 from skylarkmq.clients.console.embedded import allowed_hosts, is_local
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.errors import InvalidArgument
 from skylarkmq.http_connections import bounded_protocol
 
 BACKLOG: Final = 128

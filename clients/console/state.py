@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.requests import Request
 
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.sessions import Login, Role, Session, Sessions
+from skylarkmq.clients.sdk.connection.signing import Credentials
 
 LOG_INTERVAL_S: Final = 1.0
 

@@ -1,7 +1,7 @@
 """The brokers that a command addresses: one (-b), or those of a cluster (-c), in the order of RocketMQ's tool."""
 
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.options import one_of
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.hash_order import bucket_order
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands, Registered
 from skylarkmq.clients.mqadmin.failures import (
     DONE,
@@ -26,17 +25,17 @@ from skylarkmq.clients.mqadmin.failures import (
     usage_error,
     write_failure,
 )
-from skylarkmq.clients.mqadmin.grouped import acl, dlq, user
-from skylarkmq.clients.mqadmin.grouped import broker as grouped_broker
-from skylarkmq.clients.mqadmin.grouped import cluster as grouped_cluster
-from skylarkmq.clients.mqadmin.grouped import group as grouped_group
-from skylarkmq.clients.mqadmin.grouped import ha as grouped_ha
-from skylarkmq.clients.mqadmin.grouped import message as grouped_message
-from skylarkmq.clients.mqadmin.grouped import namesrv as grouped_namesrv
-from skylarkmq.clients.mqadmin.grouped import topic as grouped_topic
-from skylarkmq.clients.mqadmin.grouped.output import with_default_watch
 from skylarkmq.clients.mqadmin.java_arguments import standard_arguments
 from skylarkmq.clients.mqadmin.java_output import printf
+from skylarkmq.clients.mqadmin.people import acl, dlq, user
+from skylarkmq.clients.mqadmin.people import broker as people_broker
+from skylarkmq.clients.mqadmin.people import cluster as people_cluster
+from skylarkmq.clients.mqadmin.people import group as people_group
+from skylarkmq.clients.mqadmin.people import ha as people_ha
+from skylarkmq.clients.mqadmin.people import message as people_message
+from skylarkmq.clients.mqadmin.people import namesrv as people_namesrv
+from skylarkmq.clients.mqadmin.people import topic as people_topic
+from skylarkmq.clients.mqadmin.people.output import with_default_watch
 from skylarkmq.clients.mqadmin.rocketmq import (
     broker,
     cluster,
@@ -53,6 +52,7 @@ from skylarkmq.clients.mqadmin.rocketmq import (
     topic,
     users,
 )
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.commands import MissingExtra, load
 
 MODULES: Final = (
@@ -74,14 +74,14 @@ MODULES: Final = (
 ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""
 GROUPS: Final[dict[str, tuple[str, Commands]]] = {
-    "topic": ("Topics.", grouped_topic.COMMANDS),
-    "group": ("Consumer groups and their lag.", grouped_group.COMMANDS),
-    "message": ("Messages.", grouped_message.COMMANDS),
+    "topic": ("Topics.", people_topic.COMMANDS),
+    "group": ("Consumer groups and their lag.", people_group.COMMANDS),
+    "message": ("Messages.", people_message.COMMANDS),
     "dlq": ("Dead letters: messages that a group could not handle.", dlq.COMMANDS),
-    "cluster": ("All brokers.", grouped_cluster.COMMANDS),
-    "broker": ("Brokers and their settings.", grouped_broker.COMMANDS),
-    "ha": ("Replication: the copies of brokers.", grouped_ha.COMMANDS),
-    "namesrv": ("Name servers and their settings.", grouped_namesrv.COMMANDS),
+    "cluster": ("All brokers.", people_cluster.COMMANDS),
+    "broker": ("Brokers and their settings.", people_broker.COMMANDS),
+    "ha": ("Replication: the copies of brokers.", people_ha.COMMANDS),
+    "namesrv": ("Name servers and their settings.", people_namesrv.COMMANDS),
     "user": ("Users of RocketMQ 5.3's access control.", user.COMMANDS),
     "acl": ("Policies: what users may do.", acl.COMMANDS),
 }

@@ -15,10 +15,10 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.command_options import set_options
 from skylarkmq.clients.mqadmin.connection import Connection, connection_of
 from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.terminal.command_options import set_options
 
 Command = Callable[..., Coroutine[Any, Any, None]]
 """Called with an Admin and the values of its options."""

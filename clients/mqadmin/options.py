@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.connection.topic_route import is_address
-from skylarkmq.clients.errors import printable
 from skylarkmq.clients.mqadmin.failures import usage_error
+from skylarkmq.clients.sdk.connection.topic_route import is_address
+from skylarkmq.clients.sdk.errors import printable
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 

@@ -11,12 +11,12 @@ from getpass import getpass
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.clients.admin.secret_settings import is_secret
-from skylarkmq.clients.errors import ClientError, escaped
 from skylarkmq.clients.mqadmin.connection import read_secret
 from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
 from skylarkmq.clients.mqadmin.options import stripped
 from skylarkmq.clients.mqadmin.terminal import interruptible
+from skylarkmq.clients.sdk.admin.secret_settings import is_secret
+from skylarkmq.clients.sdk.errors import ClientError, escaped
 
 MASK: Final = "******"
 

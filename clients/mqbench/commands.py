@@ -12,7 +12,6 @@ import msgspec
 import typer
 from rich.console import Console
 
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqbench.clusters import Broker, Security, added_since, bounds_of, create_topics
 from skylarkmq.clients.mqbench.compare import interleaved, ratios
 from skylarkmq.clients.mqbench.display import compared_json, figures_table, progress, ratio_table
@@ -22,6 +21,7 @@ from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
 from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
+from skylarkmq.clients.sdk.errors import ClientError
 
 REFUSED: Final = 1
 NOT_DONE: Final = 2

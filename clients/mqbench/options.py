@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 import typer
 
-from skylarkmq.clients.command_options import set_options
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.clusters import NO_SECURITY, Broker, Security, find_brokers
 from skylarkmq.clients.mqbench.workloads import Workload
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.settings import TlsSettings
+from skylarkmq.clients.terminal.command_options import set_options
 
 Command = Callable[..., None]
 

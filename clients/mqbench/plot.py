@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skylarkmq.clients.mqbench.recorder import Interval
-from skylarkmq.clients.svg import Points, document, label, polyline, round_up, rule, title
+from skylarkmq.clients.terminal.svg import Points, document, label, polyline, round_up, rule, title
 
 WIDTH, HEIGHT = 900, 520
 LEFT, RIGHT, TOP = 70, 20, 40

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.clients.mqbench.in_flight import Field, PythonField
+from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import SIGNATURE, SigningKey, content_of
 

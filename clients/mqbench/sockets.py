@@ -5,9 +5,9 @@ import ssl
 from functools import lru_cache
 from typing import Any
 
-from skylarkmq.clients.connection.tls import tls_context
 from skylarkmq.clients.mqbench.clusters import Broker
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.sdk.connection.tls import tls_context
+from skylarkmq.clients.sdk.settings import TlsSettings
 
 
 class TlsSocket(ssl.SSLSocket):

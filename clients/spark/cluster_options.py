@@ -7,8 +7,8 @@ clients.arrow.topic.options.ClusterOptions.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.settings import TlsSettings
 from skylarkmq.clients.spark.options import Option, flag, secret, text
 
 

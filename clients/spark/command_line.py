@@ -20,11 +20,11 @@ import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.background_loop import run
-from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.connection.client import Client
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.spark.options import OptionError
 
 FAILED: Final = 1

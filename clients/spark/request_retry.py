@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
-from skylarkmq.clients.errors import ClientError, NoRoute
-from skylarkmq.clients.producing.sends import RETRY_CODES
+from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.sdk.errors import ClientError, NoRoute
+from skylarkmq.clients.sdk.producing.sends import RETRY_CODES
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0

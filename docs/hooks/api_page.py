@@ -15,7 +15,7 @@ import msgspec
 
 from docs.hooks.markdown_text import escaped
 from docs.hooks.settings_page import comments
-from skylarkmq.clients import options
+from skylarkmq.clients.sdk import options
 
 MODULES: Final = ("skylarkmq", "skylarkmq.admin_types", "skylarkmq.blocking", "skylarkmq.arrow", "skylarkmq.testing")
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}

@@ -2,7 +2,7 @@
 
 A row has the key, its default, the comment beside the field, the permitted values with their unit, and what RocketMQ
 has for the key. Whether a change takes effect at once is found by changing each setting and asking the subscriptions of
-`broker/config_reload.py` whether their value is different.
+`broker/app/config_reload.py` whether their value is different.
 
 `rocketmq_defaults.json` has the defaults of RocketMQ 4.9.7 and 5.3.3 for the keys that it has.
 `tests/interop/test_rocketmq_defaults.py` writes it from RocketMQ's classes and checks it.
@@ -26,11 +26,11 @@ import msgspec
 
 from docs.hooks.formats_sections import link_to
 from docs.hooks.markdown_text import escaped
+from skylarkmq.broker.app.config_reload import subscribe_parts
+from skylarkmq.broker.base.protected_keys import ALWAYS, DEFAULT
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Setting
-from skylarkmq.broker.config.protected_keys import ALWAYS, DEFAULT
 from skylarkmq.broker.config.sections import DaemonConfig, Machine, NamesrvDaemonConfig, load_broker, load_namesrv
-from skylarkmq.broker.config_reload import subscribe_parts
 
 ROCKETMQ: Final[Mapping[str, Mapping[str, str]]] = json.loads(
     (Path(__file__).parent / "rocketmq_defaults.json").read_text()
@@ -159,7 +159,7 @@ def expected(setting: Setting) -> str:
 def shown(default: str) -> str:
     """Return the cell of a default."""
     if len(default) > LONGEST:
-        return f"{default.count(';') + 1} keys, in `broker/config/protected_keys.py`"
+        return f"{default.count(';') + 1} keys, in `broker/base/protected_keys.py`"
     return f"`{grouped(default)}`" if default else "–"
 
 

@@ -1,6 +1,6 @@
 """Histograms of sizes: counts of values per bucket.
 
-The pure-Python versions are in broker/histogram.py and broker/store/topic_traffic.py.
+The pure-Python versions are in broker/base/histogram.py and broker/store/queue/topic_traffic.py.
 """
 
 import cython
@@ -51,8 +51,8 @@ _limits = cython.declare(cython.longlong[16])
 
 
 def note_units(queue: QueueTail):
-    """Count the sizes of the queue's new units; see broker/store/topic_traffic.py. At most 15 bounds; most queues share
-    them."""
+    """Count the sizes of the queue's new units; see broker/store/queue/topic_traffic.py. At most 15 bounds; most queues
+    share them."""
     global _bounds  # noqa: PLW0603
     traffic = queue.traffic
     bounds: tuple = traffic.bounds

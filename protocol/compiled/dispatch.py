@@ -1,6 +1,6 @@
 """Queue units from appended messages, and their publication to consumers.
 
-The pure-Python version, with the full documentation, is broker/store/reput.py.
+The pure-Python version, with the full documentation, is broker/store/dispatch/dispatch.py.
 """
 
 import cython
@@ -11,7 +11,7 @@ UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 
 
 def gather_units(appends, deliver_time, jumped):
-    """Add the units of appended messages to their queues; see broker/store/reput.py."""
+    """Add the units of appended messages to their queues; see broker/store/dispatch/dispatch.py."""
     touched: list = []
     append: Append
     queue: QueueTail

@@ -6,7 +6,7 @@ the instruction. Readers of a mapping check afterward: `Range.lost` returns the 
 the number of faults in all mappings. The page stays replaced until the file is mapped again.
 
 A fault outside of watched mappings goes to the previous handler (faulthandler's, which prints the Python stack and ends
-the process). There is no pure-Python version: see broker/host/page_faults.py.
+the process). There is no pure-Python version: see broker/base/page_faults.py.
 """
 
 import cython

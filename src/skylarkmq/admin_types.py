@@ -5,16 +5,16 @@
 Names of types and members are RocketMQ's where they are bodies of its protocol.
 """
 
-from skylarkmq.clients.admin.access import Access, PlainAccount, PlainAclVersions
-from skylarkmq.clients.admin.brokers import Brokers
-from skylarkmq.clients.admin.group_config import GroupConfigs
-from skylarkmq.clients.admin.message_tracks import MessageTrack, TrackType
-from skylarkmq.clients.admin.messages import KeyQuery, Messages
-from skylarkmq.clients.admin.name_servers import NameServerAdmin
-from skylarkmq.clients.admin.offsets import Offsets, Rollback
-from skylarkmq.clients.admin.topic_config import TopicConfigs
-from skylarkmq.clients.consuming.queue_calls import Pulled
-from skylarkmq.clients.trace_events import TraceEvent
+from skylarkmq.clients.sdk.admin.access import Access, PlainAccount, PlainAclVersions
+from skylarkmq.clients.sdk.admin.brokers import Brokers
+from skylarkmq.clients.sdk.admin.group_config import GroupConfigs
+from skylarkmq.clients.sdk.admin.message_tracks import MessageTrack, TrackType
+from skylarkmq.clients.sdk.admin.messages import KeyQuery, Messages
+from skylarkmq.clients.sdk.admin.name_servers import NameServerAdmin
+from skylarkmq.clients.sdk.admin.offsets import Offsets, Rollback
+from skylarkmq.clients.sdk.admin.topic_config import TopicConfigs
+from skylarkmq.clients.sdk.consuming.queue_calls import Pulled
+from skylarkmq.clients.sdk.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,

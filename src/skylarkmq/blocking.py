@@ -1,6 +1,6 @@
-"""The SDK for scripts and threads; see `skylarkmq.clients.blocking`."""
+"""The SDK for scripts and threads; see `skylarkmq.clients.sdk.blocking`."""
 
-from skylarkmq.clients.blocking import (
+from skylarkmq.clients.sdk.blocking import (
     Admin,
     MessageQueueClient,
     Producer,

@@ -26,12 +26,12 @@ def load(module: str, name: str, extra: str) -> Any:
 
 def mqbroker() -> None:
     """Run the broker, with the console as a part that it can serve."""
-    _command("skylarkmq.broker.cli", "mqbroker", "broker")(obj=_console)
+    _command("skylarkmq.broker.app.cli", "mqbroker", "broker")(obj=_console)
 
 
 def mqnamesrv() -> None:
     """Run the name server."""
-    _command("skylarkmq.broker.cli", "mqnamesrv", "broker")()
+    _command("skylarkmq.broker.app.cli", "mqnamesrv", "broker")()
 
 
 def mqadmin() -> None:
@@ -85,7 +85,7 @@ def mqspark_duplicates() -> None:
 
 
 def _console(backend: Any) -> Any:
-    """Return the console of a broker (`broker.ops.console.ConsoleFactory`)."""
+    """Return the console of a broker (`broker.ops.pages.console.ConsoleFactory`)."""
     return load("skylarkmq.clients.console.embedded", "embedded_console", "broker")(backend)
 
 

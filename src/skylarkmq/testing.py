@@ -28,12 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def mq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """Return a running broker with its name server (`broker.in_process.InProcessBroker`): `namesrv`, `address`,
+    """Return a running broker with its name server (`broker.app.in_process.InProcessBroker`): `namesrv`, `address`,
     `store`."""
     marker = request.node.get_closest_marker(MARKER)
     settings = {} if marker is None else marker.kwargs
     try:
-        running = load("skylarkmq.broker.in_process", "running", "broker")
+        running = load("skylarkmq.broker.app.in_process", "running", "broker")
     except MissingExtra as error:
         pytest.fail(str(error), pytrace=False)
     with running(tmp_path / "mq-broker", settings) as broker:

@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import BATCH, STEP_EVERY, append, now_ms
 

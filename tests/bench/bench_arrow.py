@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skylarkmq.arrow import RECORD_COLUMNS, scan_store, scan_topic
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from tests.bench.bench_spark import RECORD_BYTES, broker_of, session, spread, timed
 from tests.bench.filled_store import TOPIC, write_store
 

@@ -29,8 +29,8 @@ from statistics import median
 
 from skylarkmq.broker.store.backup import BackupOptions, RestoreOptions, backup, restore
 from skylarkmq.broker.store.backup.source import find_end, open_log
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, StoreConfig, parse_delay_levels
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.fsck import Sizes
 from tests.bench.filled_store import evict, write_store
 

@@ -34,9 +34,9 @@ from typing import Final
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from skylarkmq.clients import Client
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.console.rendering import LIVE, NAVIGATION
+from skylarkmq.clients.sdk import Client
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from tests.harness.daemon import Daemon, running

@@ -18,9 +18,9 @@ from statistics import median
 import httpx
 import uvloop
 
+from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.broker.daemon import Broker
 from skylarkmq.clients.console.embedded import embedded_console
 from skylarkmq.clients.console.rendering import LIVE, NAVIGATION
 from tests.bench.bench_console import MANY, create

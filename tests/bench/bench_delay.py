@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.record import decode

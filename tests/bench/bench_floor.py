@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_floor                 # 5 rounds, interleaved, under a minute
     python -m tests.bench.bench_floor --seconds 1 --directory /mnt/disk
-    python -m tests.bench.bench_floor --awake         # with processors that do not sleep (broker/host/idle_states.py)
+    python -m tests.bench.bench_floor --awake         # with broker/app/host/idle_states.py: no processor sleeps
 
     blocking   a blocking socket: recv, sendall. This is the fastest possible server in Python
     loop       an asyncio protocol on uvloop: the basis of a broker with one event loop

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.index.entries import Entries
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.index.hashing import hash_keys, int64_array

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import evict, now_ms, write_store
 

@@ -23,9 +23,9 @@ from statistics import median
 
 import uvloop
 
+from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.metadata.client_sessions import ClientMember
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from skylarkmq import Admin
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.clients.spark import register
 from tests.bench.filled_store import TOPIC, write_store
 from tests.bench.peers.constant_source import ConstantSource

@@ -31,8 +31,8 @@ from pathlib import Path
 
 import uvloop
 
-from skylarkmq.broker.store.cold_reads import ColdRead
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.cold_reads import ColdRead
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import TOPIC, append, now_ms, write_store
 

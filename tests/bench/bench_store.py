@@ -32,8 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
-from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.files.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.files.disk import Data, Disk
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol import compiled

@@ -1,7 +1,7 @@
 """SYNC_FLUSH: the rate of acknowledgments, by what was written to a segment in advance.
 
     reserved     nothing
-    stretches    zeros are written ahead of the log, 256 KiB at a time (broker/store/log/zero_fill.py)
+    stretches    zeros are written ahead of the log, 256 KiB at a time (broker/store/files/zero_fill.py)
     beforehand   zeros for the whole segment, before the round
 
     python -m tests.bench.bench_sync [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import uvloop
 
-from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.files.config import FlushDiskType, StoreConfig
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.bench_store import make_appends

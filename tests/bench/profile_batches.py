@@ -19,10 +19,10 @@ from pathlib import Path
 
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.response import SendResponses
+from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.builder import IndexFeed
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reput import Reput
 from skylarkmq.clients.mqbench.prepared_frames import FIRST_BORN_MS, Message, Target, encode
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.stream import CommandDecoder

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from skylarkmq.broker.access.quota_refusals import Refusals
+from skylarkmq.broker.app.sections.wiring import Production, ProductionConfig, Tables
+from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
@@ -38,12 +39,11 @@ from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.remoting.selector import Selector
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.builder import IndexFeed
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reput import Reput
-from skylarkmq.broker.wiring import Production, ProductionConfig, Tables
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.command import RemotingCommand

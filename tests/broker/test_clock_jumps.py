@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-import skylarkmq.broker.clocks
-from skylarkmq.broker.in_process import InProcessBroker, running
+import skylarkmq.broker.base.clocks
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -76,7 +76,7 @@ def bodies(client: RawClient) -> list[bytes]:
 def test_services_continue_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int) -> None:
     """Sends, pulls, delays of later messages, and the saving of offsets; also after the clock is corrected."""
     clock = SetClock()
-    monkeypatch.setattr(skylarkmq.broker.clocks, "time", clock)
+    monkeypatch.setattr(skylarkmq.broker.base.clocks, "time", clock)
     with serving(tmp_path) as (it, client):
         sent = []
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.in_process import running
+from skylarkmq.broker.app.in_process import running
 from skylarkmq.protocol.codes import ResponseCode
 from tests.harness.raw import RawClient
 

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skylarkmq.broker.app.daemon import Broker
+from skylarkmq.broker.app.in_process import SMALL, free_ports, loop_in_a_thread, made, wait
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
-from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.in_process import SMALL, free_ports, loop_in_a_thread, made, wait
-from skylarkmq.broker.store.log.record_rules import has_unit
+from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch

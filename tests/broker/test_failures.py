@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker import daemon
+from skylarkmq.broker.app import daemon
+from skylarkmq.broker.app.daemon import Broker
+from skylarkmq.broker.base.errors import DaemonEnded, StartError
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.errors import DaemonEnded, StartError
 from skylarkmq.broker.store import message_store
-from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.disk import offset_file_name
 from skylarkmq.protocol.record import decode

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from skylarkmq.broker.cli import json_of, table_of
+from skylarkmq.broker.app.cli import json_of, table_of
+from skylarkmq.broker.app.daemon import Broker
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS, SHOWN_TOO
 from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
 from skylarkmq.broker.config.parsing import HIDDEN, Given, Setting, from_file
 from skylarkmq.broker.config.sections import Machine, load_broker, load_namesrv
-from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import MQBROKER, variables
 from tests.harness.limits import PROCESS_LIMIT_S

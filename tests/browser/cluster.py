@@ -19,8 +19,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from skylarkmq.broker.in_process import InProcessBroker, free_ports, loop_in_a_thread, running, wait
-from skylarkmq.clients import (
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports, loop_in_a_thread, running, wait
+from skylarkmq.clients.console.embedded import embedded_console
+from skylarkmq.clients.sdk import (
     Client,
     ConsumeFrom,
     ConsumerSettings,
@@ -33,8 +34,7 @@ from skylarkmq.clients import (
     TransactionProducer,
     TransactionState,
 )
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.console.embedded import embedded_console
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.message import MessageExt, PropertyName
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.clients import Message, MessageQueue
+from skylarkmq.clients.sdk import Message, MessageQueue
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.message import PropertyName
 from tests.browser.cluster import HOUR, FilledCluster

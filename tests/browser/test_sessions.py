@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
-from skylarkmq.clients import Message
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.broker.app.in_process import InProcessBroker
+from skylarkmq.clients.sdk import Message
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.browser.cluster import FilledCluster, served_broker

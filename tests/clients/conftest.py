@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.consuming import group_member
+from skylarkmq.clients.sdk.consuming import group_member
 
 SOON_S = 0.05
 

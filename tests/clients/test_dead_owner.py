@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from skylarkmq import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.clients.peer import until
 
 pytestmark = pytest.mark.daemon

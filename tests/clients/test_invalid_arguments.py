@@ -34,10 +34,10 @@ from skylarkmq import (
     blocking,
     connect,
 )
-from skylarkmq.broker.in_process import InProcessBroker, running
-from skylarkmq.clients.blocking import Blocking
-from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.options import (
+from skylarkmq.broker.app.in_process import InProcessBroker, running
+from skylarkmq.clients.sdk.blocking import Blocking
+from skylarkmq.clients.sdk.connection.participant import Participant
+from skylarkmq.clients.sdk.options import (
     StandaloneProducerOptions,
     StandalonePullConsumerOptions,
     StandalonePushConsumerOptions,

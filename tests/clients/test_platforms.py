@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.harness.limits import PROCESS_LIMIT_S
 
 MISSING_ELSEWHERE = (

@@ -7,8 +7,8 @@ committed has to have the same bytes, and so has each store of the recorded set 
 from collections import Counter
 from collections.abc import Sequence
 
+from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.protocol.record import Blank, Record, parse
 from tests.crash.linked_machine import GroupSettings, LinkedMachine, LinkedProcess
 from tests.harness.stores import records_of

@@ -24,9 +24,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.record import Record, iterate
 from tests.crash.trial import MEMORY, Outcome, sweep
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers

@@ -21,13 +21,13 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.background_delivery import DELAY_OFFSETS_FILE
+from skylarkmq.broker.app.sections.delivery import DELAY_OFFSETS_FILE
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import DelayOffsets
 from skylarkmq.protocol.codes import SystemTopic
 from tests.crash.expected_state import log_of

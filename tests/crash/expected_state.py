@@ -16,8 +16,8 @@ Below the floor a record is compared completely. Above it, a torn record head ca
 
 from typing import NamedTuple
 
+from skylarkmq.broker.store.files.record_rules import RECORD_FLAGS, has_unit
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, has_unit
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.read.queue_reads import GetResult

@@ -15,15 +15,15 @@ from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 from unittest.mock import patch
 
-from skylarkmq.broker.access.address_ranges import LOOPBACK as LOOPBACK_NETWORKS
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.address_ranges import LOOPBACK as LOOPBACK_NETWORKS
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.ha.link.member import LinkMember
 from skylarkmq.broker.ha.link.state_files import StateFiles
 from skylarkmq.broker.ha.link.static_decisions import Revised, load_revised
 from skylarkmq.broker.ha.peers import Peer
+from skylarkmq.broker.ha.port.server import HaServer
 from skylarkmq.broker.ha.refused import Refused
-from skylarkmq.broker.ha.server import HaServer
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.store.flush.flusher import Flusher

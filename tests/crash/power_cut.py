@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from skylarkmq.broker.store.files.record_rules import INNER_BATCH
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.record_rules import INNER_BATCH
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.retention.cleaner import FIRST_ROUND_MS
-from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.message import tags_code
 from tests.crash.expected_state import ExpectedState
 from tests.crash.trial import Trial

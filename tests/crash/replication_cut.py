@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.link.state_files import StateFiles
 from skylarkmq.broker.ha.link.static_decisions import encode_revised
 from skylarkmq.broker.store.log.append import Append, PutStatus

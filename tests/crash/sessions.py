@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.power_cut import NESTED_CUTS
 from tests.crash.trial import LogStep
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk

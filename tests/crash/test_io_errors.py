@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.expected_state import log_of
 from tests.crash.trial import MEMORY
 from tests.harness.faulty_disk import PROBLEMS, SHORT_WRITE, FaultyDisk

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.background_delivery import TransactionEnds
+from skylarkmq.broker.app.sections.delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals
@@ -34,9 +34,9 @@ from skylarkmq.broker.delivery.transactions.progress import Offsets
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.command import RemotingCommand

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from docs.hooks.commands_page import commands
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.documents.examples import (
     EXAMPLES,
     KEEPS_RUNNING,

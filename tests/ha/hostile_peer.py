@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.messages import Hello, Refused, Welcome
-from skylarkmq.broker.ha.frames import PREFACE, Frame, FrameReader, encode
+from skylarkmq.broker.ha.link.frames import PREFACE, Frame, FrameReader, encode
 from skylarkmq.broker.ha.link.handshake import Handshake
 from tests.ha.linked_group import SECRET
 from tests.harness.ports import LOOPBACK

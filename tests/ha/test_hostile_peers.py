@@ -12,8 +12,8 @@ import pytest
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Refused
-from skylarkmq.broker.ha.frames import PREFACE, encode, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import MAX_BACKLOG_BYTES
+from skylarkmq.broker.ha.link.frames import PREFACE, encode, unchecked_data_head
 from skylarkmq.broker.ha.link.handshake import HandshakeError
 from tests.ha.group_daemons import wait
 from tests.ha.hostile_peer import HostilePeer, hello

@@ -5,7 +5,7 @@
     response = peer.call(pull(...))
 
 The test advances clock and timers; peers are real connections without sockets. The sections are those of
-`broker/wiring.py`, as in a broker.
+`broker/app/sections/wiring.py`, as in a broker.
 """
 
 import asyncio
@@ -19,11 +19,21 @@ from typing import Any
 import msgspec
 
 from skylarkmq.broker.access.message_rights import AllMessages
+from skylarkmq.broker.app.sections.wiring import (
+    Administration,
+    AdministrationConfig,
+    Consumption,
+    ConsumptionConfig,
+    Figures,
+    Tables,
+    Waits,
+    counters_of,
+)
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
+from skylarkmq.broker.counters.put_latency import PutLatencyStatistics
+from skylarkmq.broker.counters.throughput import Throughput
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
-from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics
-from skylarkmq.broker.delivery.throughput import Throughput
+from skylarkmq.broker.delivery.calls.client_calls import ClientCalls
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
@@ -36,19 +46,9 @@ from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
 from skylarkmq.broker.remoting.selector import Selector
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.wiring import (
-    Administration,
-    AdministrationConfig,
-    Consumption,
-    ConsumptionConfig,
-    Figures,
-    Tables,
-    Waits,
-    counters_of,
-)
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -13,8 +13,8 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from skylarkmq.broker.store import cold_reads
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files import cold_reads
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.read import residency
 from tests.harness.limits import WAIT_LIMIT_S
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 
 

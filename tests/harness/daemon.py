@@ -31,7 +31,7 @@ STORE: Final = "store"
 POLL_S: Final = 0.05
 
 MQBROKER: Final = (sys.executable, "-m", "skylarkmq.broker")
-MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.cli import mqnamesrv; mqnamesrv()")
+MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.app.cli import mqnamesrv; mqnamesrv()")
 
 
 class Daemon:

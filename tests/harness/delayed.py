@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import encode_properties

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from skylarkmq.broker.store.disk import Data
+from skylarkmq.broker.store.files.disk import Data
 from tests.harness.simulated_disk import SimulatedDisk
 
 SHORT_WRITE: Final = -1

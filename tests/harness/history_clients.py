@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from skylarkmq.clients.consuming.handler_dispatch import FAILED
+from skylarkmq.clients.sdk.consuming.handler_dispatch import FAILED
 from tests.harness.history_events import Journal, Warned
 from tests.harness.history_members import Member
 from tests.harness.history_plan import Consuming

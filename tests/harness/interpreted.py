@@ -21,7 +21,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 PARTS: Final = ("protocol", "broker", "clients")
 LOADS: Final = "compiled.load("
-DAEMONS: Final = ("tests/broker/test_daemon.py", "tests/broker/test_golden_daemon.py")
+DAEMONS: Final = ("tests/broker/app/test_daemon.py", "tests/broker/test_golden_daemon.py")
 """A daemon serves clients, starts again after a kill and after a stop, and continues stores of RocketMQ."""
 
 

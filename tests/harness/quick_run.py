@@ -23,7 +23,7 @@ def without_syncs() -> None:
 
 def with_fast_brokers() -> None:
     """Change the modules of the broker that are loaded."""
-    if daemon := sys.modules.get("skylarkmq.broker.daemon"):
+    if daemon := sys.modules.get("skylarkmq.broker.app.daemon"):
         daemon.hold_off_collector = lambda running: None  # type: ignore[attr-defined]
     if server := sys.modules.get("uvicorn.server"):
         server.asyncio = hasty_asyncio()  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ def with_kept_commands() -> None:
     """Change the modules that make commands, and are loaded."""
     if testing := sys.modules.get("typer.testing"):
         get_command = testing._get_command = cache(testing._get_command)  # type: ignore[attr-defined]
-        if cli := sys.modules.get("skylarkmq.broker.cli"):
+        if cli := sys.modules.get("skylarkmq.broker.app.cli"):
             cli.get_command = get_command  # type: ignore[attr-defined]
 
 

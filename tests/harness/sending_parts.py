@@ -3,7 +3,7 @@
     parts = SendingParts(directory, broker_permission=4)
     response = await parts.peer().call_and_wait(command)
 
-The sections are those of `broker/wiring.py`, as in a broker.
+The sections are those of `broker/app/sections/wiring.py`, as in a broker.
 """
 
 from collections import defaultdict
@@ -12,14 +12,14 @@ from typing import Any
 
 from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.access.quota_refusals import Refusals
+from skylarkmq.broker.app.sections.wiring import DerivedSends, DerivedSendsConfig, Production, ProductionConfig
+from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.processors.send.checks import SendConfig
 from skylarkmq.broker.processors.send.recall import RecallConfig
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from skylarkmq.broker.wiring import DerivedSends, DerivedSendsConfig, Production, ProductionConfig
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.protocol.message_id import encode_host
 from tests.harness.broker_parts import BrokerParts, config_part
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
-from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.files.disk import Data, Disk
 
 T = TypeVar("T")
 

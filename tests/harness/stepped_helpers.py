@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+from skylarkmq.broker.store.files.allocation import Allocator
 from skylarkmq.broker.store.flush.flusher import Flusher
-from skylarkmq.broker.store.log.allocation import Allocator
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import abandon
 

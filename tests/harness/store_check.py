@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.files.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.fsck import Finding, Severity, Sizes, check
 from skylarkmq.protocol.disk import IndexLayout
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
-from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.files.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.files.disk import Data, Disk
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.index import Index
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.queue_reads import GetResult
 from skylarkmq.broker.store.recovery.recovery import Recovered

@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Any, Final
 
 from skylarkmq.broker.access.message_rights import AllMessages
-from skylarkmq.broker.background_delivery import TransactionEnds
+from skylarkmq.broker.app.sections.delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals

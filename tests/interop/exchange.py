@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
 from skylarkmq.protocol.record import decode

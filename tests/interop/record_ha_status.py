@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.in_process import loop_in_a_thread, wait
+from skylarkmq.broker.app.in_process import loop_in_a_thread, wait
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import is_reserved_topic
 from tests.harness.store_check import assert_consistent

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.clients.consuming.allocation import share
+from skylarkmq.clients.sdk.consuming.allocation import share
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from tests.clients.consuming.test_allocation import RULES
+from tests.clients.sdk.consuming.test_allocation import RULES
 from tests.interop.toolchain import java_driver
 
 PROGRAM = Path(__file__).parent / "allocation" / "Shares.java"

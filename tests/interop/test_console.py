@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.clients import Client, Message, MessageQueue, Producer, TransactionProducer, TransactionState
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.rendering import NAVIGATION
+from skylarkmq.clients.sdk import Client, Message, MessageQueue, Producer, TransactionProducer, TransactionState
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.message import MessageExt, PropertyName
 from tests.clients.console.conftest import notice_of, opened, text_of

@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from skylarkmq.broker.app.host.addresses import pod_host
 from skylarkmq.broker.config.parsing import from_file
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.broker.host.addresses import pod_host
 from tests.interop.go_commands import go_command
 
 pytestmark = pytest.mark.interop  # the first build of helm

@@ -47,7 +47,7 @@ def name_server(home: Path, port: int) -> tuple[list[str], dict[str, str]]:
         "accountsFile": accounts,
     }
     options = [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]
-    return [sys.executable, "-c", "from skylarkmq.broker.cli import mqnamesrv; mqnamesrv()", *options], {}
+    return [sys.executable, "-c", "from skylarkmq.broker.app.cli import mqnamesrv; mqnamesrv()", *options], {}
 
 
 def rocketmq_5(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:

@@ -24,7 +24,7 @@ from skylarkmq import (
     TransactionProducer,
     TransactionState,
 )
-from skylarkmq.clients.producing.transactions import LocalTransaction
+from skylarkmq.clients.sdk.producing.transactions import LocalTransaction
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from skylarkmq.broker.store.backup import RestoreOptions, backup, restore
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.broker.store.fsck import Sizes
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.record import decode

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skylarkmq import Admin, Message, Producer, ProducerSettings
-from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import STORE, Daemon, running

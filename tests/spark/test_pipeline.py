@@ -18,8 +18,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
-from skylarkmq.clients.background_loop import run
-from skylarkmq.clients.blocking import Producer
+from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.blocking import Producer
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies, Decoding
 from skylarkmq.clients.spark.pipeline.command import start_queries, watch

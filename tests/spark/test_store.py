@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from skylarkmq import Message
-from skylarkmq.clients.blocking import Producer
+from skylarkmq.clients.sdk.blocking import Producer
 from skylarkmq.protocol.record import to_message
 from tests.clients.arrow.store.stored_rows import everything, identity
 from tests.harness.daemon import STORE, running

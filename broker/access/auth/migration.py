@@ -21,7 +21,7 @@ from skylarkmq.broker.access.plain_acl.accounts import flag_of, text_of, texts_o
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.files import account_values
 from skylarkmq.broker.access.requirements import Action, Kind
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol.errors import RequestError
 
 PERMISSIONS: Final[dict[str, tuple[Action, ...]]] = {

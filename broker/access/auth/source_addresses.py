@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable
 from functools import lru_cache
 
-from skylarkmq.broker.access.address_ranges import Network, is_within
+from skylarkmq.broker.base.address_ranges import Network, is_within
 
 
 def is_valid(text: str) -> bool:

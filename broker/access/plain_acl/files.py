@@ -31,7 +31,7 @@ from skylarkmq.broker.access.plain_acl.addresses import Address, Pattern, patter
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.yaml_file import Fingerprint, fingerprint_of
 from skylarkmq.broker.access.secret_files import PROBLEM, is_exposed_now
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol import javajson
 
 DEFAULT_FILE: Final = "plain_acl.yml"

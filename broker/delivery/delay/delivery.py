@@ -26,10 +26,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel, DelayLevelStatistics
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Histogram
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
 

@@ -24,12 +24,12 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, restore
 from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic

@@ -37,7 +37,7 @@ from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.files import RETRY_MS as RETRY_WRITE_MS

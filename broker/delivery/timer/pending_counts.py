@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.state_file import StateFile
 from skylarkmq.protocol.bodies.topic import DataVersion
 from skylarkmq.protocol.message import is_client_topic
 

@@ -21,14 +21,14 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, restore
 from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.restored_message import deliver, roll
-from skylarkmq.broker.histogram import Histogram
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.timer_log import TimerLog

@@ -17,7 +17,7 @@ import msgspec
 from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesConfig
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals, Producers
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
@@ -121,7 +121,7 @@ class TransactionChecks:
             self._not_before_ms = self._steady_ms() + RETRY_MS
 
     async def _load(self) -> None:
-        first = await with_cold_read_retry(self._store, lambda: self._ends(self._store.min_offset))
+        first = await looked_up(self._store, lambda: self._ends(self._store.min_offset))
         end = self._ends(self._store.max_offset)
         begin = self._progress.begin(first, end)
         await self._slices(Loading(self._store, self._transactions, begin, end).step)
@@ -130,7 +130,7 @@ class TransactionChecks:
         self._began_ms = self._steady_ms()
 
     async def _round(self, now_ms: int) -> None:
-        first = await with_cold_read_retry(self._store, lambda: self._ends(self._store.min_offset))
+        first = await looked_up(self._store, lambda: self._ends(self._store.min_offset))
         self._transactions.halves.expire(first.half)
         one = CheckRound(self._store, self._transactions, self._producers, self._totals, now_ms)
         await self._slices(lambda: one.step(self._now_ms()))
@@ -138,7 +138,7 @@ class TransactionChecks:
 
     async def _slices(self, step: Callable[[], bool]) -> None:
         """Run `step` until it returns False, once per event-loop iteration."""
-        while await with_cold_read_retry(self._store, step):  # noqa: ASYNC110 (not a poll: other work runs in between)
+        while await looked_up(self._store, step):  # noqa: ASYNC110 (not a poll: other work runs in between)
             await asyncio.sleep(0)
 
     def _ends(self, of: Callable[[str, int], int | None]) -> Offsets:

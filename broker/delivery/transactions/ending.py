@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.message_type import TRANSACTION
@@ -81,7 +81,7 @@ class Endings:
     async def load_half(self, physical_offset: int, queue_offset: int) -> HalfMessage | None:
         """Return the same as `half_at`, after the load of open half messages, and after cold reads."""
         await self._transactions.loaded.wait()
-        return await with_cold_read_retry(self._store, lambda: self.half_at(physical_offset, queue_offset))
+        return await looked_up(self._store, lambda: self.half_at(physical_offset, queue_offset))
 
     def half_at(self, physical_offset: int, queue_offset: int) -> HalfMessage | None:
         """Return the half message, or copy of one, at a byte of the log; None without one. Raises ColdRead.

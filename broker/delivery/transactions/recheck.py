@@ -7,7 +7,7 @@ Source: docs/formats.md, "Transactions".
 
 from typing import Final
 
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.transactions.messages import HalfMessage, copy_of, half_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
@@ -36,7 +36,7 @@ class Recheck:
         Returns None if there is neither a half message nor a discarded one.
         """
         await self._transactions.loaded.wait()
-        half = await with_cold_read_retry(self._store, lambda: self._half_at(physical_offset))
+        half = await looked_up(self._store, lambda: self._half_at(physical_offset))
         if half is None:
             return None
         before = self._transactions.halves.state(half.root)

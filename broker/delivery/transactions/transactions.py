@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.deferral import DeferralRequest
 from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.messages import HalfMessage, make_half, make_half_encoded
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError

@@ -10,9 +10,9 @@ A send does not wait if fewer slaves are connected and less than `haSlaveFallbeh
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ha.config import ReplicationConfig
 from skylarkmq.broker.ha.status import COMMIT_BOUNDS_S
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 
 

@@ -28,10 +28,10 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.ha.classic.frames import FrameError
-from skylarkmq.broker.ha.classic.master_calls import UNKNOWN_MASTER, LogBounds, MasterCalls, MasterError
 from skylarkmq.broker.ha.classic.rate import ReceivingRate
 from skylarkmq.broker.ha.classic.slave_connection import Replica, ShowError, SlaveConnection, show
 from skylarkmq.broker.ha.status import LeaderStatus, ReplicationStatus, Role
+from skylarkmq.broker.ha.tables.master_calls import UNKNOWN_MASTER, LogBounds, MasterCalls, MasterError
 from skylarkmq.broker.remoting.outbound import split_address
 from skylarkmq.broker.store.replica.errors import ReplicaError
 

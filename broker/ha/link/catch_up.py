@@ -17,8 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from skylarkmq.broker.ha.frames import data_head, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import STALLED_S, LinkConnection
+from skylarkmq.broker.ha.link.frames import data_head, unchecked_data_head
 from skylarkmq.broker.ha.link.log_bytes import FileRange
 
 CHUNK_BYTES: Final = 2 << 20

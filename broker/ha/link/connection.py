@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol, cast
 
 from skylarkmq.broker.ha.core.messages import Message, Refused
-from skylarkmq.broker.ha.frames import (
+from skylarkmq.broker.ha.link.frames import (
     MAX_CONTROL_BYTES,
     MAX_DATA_BYTES,
     MAX_HANDSHAKE_BYTES,

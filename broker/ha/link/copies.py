@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ha.status import COMMIT_BOUNDS_S
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 
 Keep: TypeAlias = Callable[[int, Callable[[OSError | None], None]], None]

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from skylarkmq.broker.ha.frames import data_head
 from skylarkmq.broker.ha.link.catch_up import CHUNK_BYTES, CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
+from skylarkmq.broker.ha.link.frames import data_head
 from skylarkmq.broker.ha.link.log_bytes import LogBytes
 
 FAR_BYTES: Final = 8 << 20

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from skylarkmq.broker.errors import DaemonEnded
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.base.errors import DaemonEnded
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 
 CHECK_S: Final = 1.0

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Final
 
 from skylarkmq.broker.ha.core.messages import Hello, Refused
-from skylarkmq.broker.ha.frames import CHALLENGE_BYTES, Challenge, Frame, Proof
+from skylarkmq.broker.ha.link.frames import CHALLENGE_BYTES, Challenge, Frame, Proof
 
 LEADER: Final = b"leader"
 FOLLOWER: Final = b"follower"

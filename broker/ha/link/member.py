@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
@@ -51,9 +51,9 @@ from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreByte
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError, refused_by_disk
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError, refused_by_disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.recovery.recovery import Recovered
 
@@ -412,7 +412,7 @@ class LinkMember:
 
 
 class LinkedLog:
-    """The log of a follower, for the part that copies the leader's tables (broker/ha/classic/following.py). The link
+    """The log of a follower, for the part that copies the leader's tables (broker/ha/tables/following.py). The link
     runs from the start of the store to its end, and haPeers names the leader."""
 
     def __init__(self, member: LinkMember) -> None:

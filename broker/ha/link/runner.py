@@ -59,7 +59,7 @@ from skylarkmq.broker.ha.core.events import (
 from skylarkmq.broker.ha.core.messages import Ack, Data, Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.threads import DiskCalls
-from skylarkmq.broker.store.errors import SegmentNotReadyError
+from skylarkmq.broker.store.files.errors import SegmentNotReadyError
 
 FULL_DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """Errors of a write that leave the disk as it was."""

@@ -19,11 +19,11 @@ from zlib import crc32
 
 import msgspec
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState
 from skylarkmq.broker.ha.link.static_decisions import decode_revised
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX, Disk
 from skylarkmq.protocol.disk import HA_STATE_FILE
 
 STATE: Final = HA_STATE_FILE

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import (
     Event,

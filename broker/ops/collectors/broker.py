@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from skylarkmq.broker.base.histogram import Histogram
+from skylarkmq.broker.counters.throughput import Throughput
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.throughput import Throughput
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limit
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
-from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
+from skylarkmq.broker.ops.pages.health import Check
 from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES
 from skylarkmq.broker.ops.steps import Steps, Value, retry_cold_reads
 

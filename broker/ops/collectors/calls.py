@@ -1,7 +1,7 @@
 """Metrics of requests to clients, and of replies that are forwarded by such requests."""
 
-from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.delivery.calls.client_calls import ClientCalls
+from skylarkmq.broker.delivery.calls.request_reply import Replies
 from skylarkmq.broker.ops.steps import Steps, Value
 
 

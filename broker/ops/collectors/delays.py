@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.steps import Steps, Value
 
 

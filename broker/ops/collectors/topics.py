@@ -5,13 +5,13 @@ System topics are included, and marked as such. Retry and dead letter topics are
 
 from collections.abc import Callable
 
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.rates import Rates
 from skylarkmq.broker.ops.steps import Steps, Value
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.topic_traffic import TopicTraffic
+from skylarkmq.broker.store.queue.topic_traffic import TopicTraffic
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 

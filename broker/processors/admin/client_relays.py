@@ -13,8 +13,8 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from skylarkmq.broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.calls.client_calls import CallFailed, CallTimeout, ClientCalls
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
@@ -104,7 +104,7 @@ class ClientRelayProcessor:
             _, _, offset = decode_offset_id(offset_id or "")
         except ValueError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = await with_cold_read_retry(self._store, lambda: self._store.record_at(offset))
+        record = await looked_up(self._store, lambda: self._store.record_at(offset))
         if record is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {offset_id}")
         return record

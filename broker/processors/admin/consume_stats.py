@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.counters.stats_windows import StatsWindows
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups

@@ -1,6 +1,6 @@
 """Counters by topic and group, under the names that RocketMQ gives them.
 
-A source iterates over the counts that a part keeps; `broker/delivery/stats_windows.py` derives sliding windows from all
+A source iterates over the counts that a part keeps; `broker/counters/stats_windows.py` derives sliding windows from all
 sources. A new counter needs a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md, "Statistics
 of topics and groups".
 """
@@ -8,11 +8,11 @@ of topics and groups".
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
-from skylarkmq.broker.delivery.stats_windows import SEPARATOR, Sums
-from skylarkmq.broker.delivery.throughput import Throughput
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
+from skylarkmq.broker.counters.stats_windows import SEPARATOR, Sums
+from skylarkmq.broker.counters.throughput import Throughput
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.topic_traffic import TopicTraffic
+from skylarkmq.broker.store.queue.topic_traffic import TopicTraffic
 from skylarkmq.protocol.codes import DLQ_PREFIX, RESERVED_TOPICS
 
 Source = Callable[[], Iterable[tuple[str, Sums]]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final, TypeVar
 
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.store.message_store import MessageStore
 
 SLICE_S: Final = 0.0005
@@ -33,7 +33,7 @@ class QueueWalk:
         if monotonic() - self._began_s > SLICE_S:
             await asyncio.sleep(0)
             self._began_s = monotonic()
-        return await with_cold_read_retry(self._store, lookup)
+        return await looked_up(self._store, lookup)
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics, spread_text
-from skylarkmq.broker.delivery.throughput import Throughput
-from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.counters.put_latency import PutLatencyStatistics, spread_text
+from skylarkmq.broker.counters.throughput import Throughput
+from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
@@ -89,7 +89,7 @@ class RuntimeProcessor:
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """Return the handler for each request code that this processor serves."""
-        return {RequestCode.GET_BROKER_RUNTIME_INFO: with_cold_read_retry(self._store, self.runtime_info)}
+        return {RequestCode.GET_BROKER_RUNTIME_INFO: serve_cold_reads(self._store, self.runtime_info)}
 
     def runtime_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_BROKER_RUNTIME_INFO (28)."""

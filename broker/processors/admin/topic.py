@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.send.retention import ATTRIBUTE as RETENTION_BYTES

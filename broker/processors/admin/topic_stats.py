@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.delivery.stats_windows import NO_GROWTH, WINDOWS, Growth, StatsWindows
+from skylarkmq.broker.counters.stats_windows import NO_GROWTH, WINDOWS, Growth, StatsWindows
+from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
 from skylarkmq.broker.processors.admin.queue_walk import QueueWalk
-from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -67,7 +67,7 @@ class TopicStatsProcessor:
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
-            RequestCode.QUERY_CONSUME_QUEUE: with_cold_read_retry(self._store, self.queue_units),
+            RequestCode.QUERY_CONSUME_QUEUE: serve_cold_reads(self._store, self.queue_units),
         }
 
     def topic_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:

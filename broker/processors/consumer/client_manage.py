@@ -7,7 +7,8 @@ subscribed topics with invalid names.
 
 Every member of a clustering group is notified when a member joins, leaves, expires or loses its connection, and when
 the subscribed topics change. A joining member is notified first, before its response is written; when the others are:
-`broker/delivery/group_notifications.py`. Notifications can be turned off per group, except for closed connections.
+`broker/delivery/calls/group_notifications.py`. Notifications can be turned off per group, except for closed
+connections.
 
 Source: docs/formats.md, "Heartbeat", "Groups".
 """
@@ -20,7 +21,7 @@ import msgspec
 
 from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.requirements import Action
-from skylarkmq.broker.delivery.group_notifications import GroupNotifications
+from skylarkmq.broker.delivery.calls.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.expressions import compile_expression
 from skylarkmq.broker.metadata.limits import Limits

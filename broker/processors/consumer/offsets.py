@@ -13,10 +13,10 @@ Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
 
 from typing import Final
 
+from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable, queues_of
-from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -49,7 +49,7 @@ class ConsumerOffsetProcessor:
     def handlers(self) -> dict[RequestCode, Processor]:
         """Return the handler for each request code that this processor serves."""
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: with_cold_read_retry(self._store, self.query),
+            RequestCode.QUERY_CONSUMER_OFFSET: serve_cold_reads(self._store, self.query),
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
         }
 

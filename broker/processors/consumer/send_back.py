@@ -20,9 +20,9 @@ import msgspec
 
 from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.requirements import Action
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.delivery.deferral import Defer
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.message_type import DELAY
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
@@ -31,8 +31,8 @@ from skylarkmq.broker.processors.send.checks import SendConfig, retry_limit
 from skylarkmq.broker.processors.send.messages import any_queue
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -162,7 +162,7 @@ class SendBackProcessor:
         return RemotingCommand.response()
 
     async def _original(self, offset: int, may_read: Callable[[str], bool]) -> Record:
-        data = await with_cold_read_retry(self._store, lambda: self._store.record_at(offset))
+        data = await looked_up(self._store, lambda: self._store.record_at(offset))
         record = None if data is None else parse(memoryview(data), check_body=False)
         if not isinstance(record, Record) or not (may_be_consumed(record) and may_read(record.topic)):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")

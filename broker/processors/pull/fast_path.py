@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters, DeliveryCounts
-from skylarkmq.broker.delivery.fall_behind import FallBehind
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters, DeliveryCounts
+from skylarkmq.broker.counters.fall_behind import FallBehind
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig
 from skylarkmq.broker.processors.pull.response import (

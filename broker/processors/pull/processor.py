@@ -24,11 +24,11 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
+from skylarkmq.broker.counters.fall_behind import FallBehind
 from skylarkmq.broker.delivery.arrivals import Arrivals, ParkedPull
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
-from skylarkmq.broker.delivery.fall_behind import FallBehind
+from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
-from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
 from skylarkmq.broker.processors.pull.fast_path import FastPathPulls
 from skylarkmq.broker.processors.pull.on_slave import SlaveResult, on_slave, refused
@@ -37,7 +37,7 @@ from skylarkmq.broker.remoting.admission import memory_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor, error_response
 from skylarkmq.broker.remoting.request_latency import Latencies
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.property_filters import PropertyTest
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
@@ -127,7 +127,7 @@ class PullProcessor:
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """Return the handler for each request code that this processor serves."""
-        pull = with_cold_read_retry(self._store, self.pull)
+        pull = serve_cold_reads(self._store, self.pull)
         return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
     def run_handlers(self) -> dict[RequestCode, RunProcessor]:

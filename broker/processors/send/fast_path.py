@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.delivery.put_latency import PutLatency
+from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.processors.send.messages import FastPathSend, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool

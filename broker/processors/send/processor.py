@@ -16,9 +16,9 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final
 
+from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
-from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.fast_path import FastPathSends
 from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting

@@ -15,8 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from skylarkmq.broker.delivery.calls.request_reply import Replies
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
-from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.messages import SendMessages, any_queue
 from skylarkmq.broker.processors.send.response import SendResponses

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skylarkmq.broker.store.backup.errors import BackupError
 from skylarkmq.broker.store.backup.manifest import CopiedSegment
-from skylarkmq.broker.store.disk import open_untrusted
+from skylarkmq.broker.store.files.disk import open_untrusted
 
 
 @contextmanager

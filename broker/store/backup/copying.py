@@ -21,7 +21,7 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 
 PIECE_BYTES: Final = 8 << 20
 _SYNC_EVERY_BYTES: Final = 64 << 20

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.errors import StoreError
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 

@@ -23,7 +23,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from skylarkmq.broker.store.backup.errors import BackupError
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk, read_untrusted
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX, Disk, read_untrusted
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.protocol.disk import UNIT_SIZE, IndexLayout
 

@@ -17,12 +17,12 @@ from skylarkmq.broker.store.backup.errors import BackupError
 from skylarkmq.broker.store.backup.manifest import LARGEST_STATE, QUEUES_FILE, Snapshot
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.state_snapshot import QueueEnds, queue_end
-from skylarkmq.broker.store.disk import Disk, read_untrusted
+from skylarkmq.broker.store.files.disk import Disk, read_untrusted
+from skylarkmq.broker.store.files.record_rules import may_have_queue
 from skylarkmq.broker.store.fsck.offsets import OFFSETS_FILE
 from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.state import TOPICS_FILE, read_table
-from skylarkmq.broker.store.log.record_rules import may_have_queue
-from skylarkmq.broker.store.retention.deleted_topics import DELETED_TOPICS_FILE
+from skylarkmq.broker.store.queue.deleted_topics import DELETED_TOPICS_FILE
 from skylarkmq.protocol.archive_mark import ARCHIVE_MARK_FILE, decode_mark
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
 from skylarkmq.protocol.codes import SystemTopic, is_internal_topic

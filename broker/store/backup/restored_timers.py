@@ -18,9 +18,9 @@ from skylarkmq.broker.store.backup.manifest import LOG_ROOT, Manifest
 from skylarkmq.broker.store.backup.restored_state import RestoredState
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.state_snapshot import queue_end
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.config import SMALLEST_TIMER_LOG_FILE
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.timer.files import slot_with_unit
 from skylarkmq.broker.store.timer.timer_log import TimerLog
 from skylarkmq.broker.store.timer.wheel import EMPTY, TimerWheel

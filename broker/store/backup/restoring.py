@@ -41,8 +41,8 @@ from skylarkmq.broker.store.backup.restored_state import RestoredState, fill_que
 from skylarkmq.broker.store.backup.restored_timers import RestoredTimers
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.until import end_of_offset, end_of_time, time_text
-from skylarkmq.broker.store.disk import Disk, open_untrusted
-from skylarkmq.broker.store.errors import StoreLockedError
+from skylarkmq.broker.store.files.disk import Disk, open_untrusted
+from skylarkmq.broker.store.files.errors import StoreLockedError
 from skylarkmq.broker.store.fsck.findings import Finding, OnProgress, Progress, no_progress
 from skylarkmq.broker.store.fsck.repair import rebuild
 from skylarkmq.broker.store.fsck.sizes import Sizes

@@ -14,7 +14,7 @@ from skylarkmq.broker.store.backup.errors import BackupError
 from skylarkmq.broker.store.backup.manifest import LOG_ROOT, CopiedSegment, Manifest, save_manifest
 from skylarkmq.broker.store.backup.records import is_blank, walk
 from skylarkmq.broker.store.backup.source import OpenFiles, OpenSegment
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.fsck.findings import OnProgress, Progress
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, offset_file_name
 

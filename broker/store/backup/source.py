@@ -19,7 +19,7 @@ import msgspec
 
 from skylarkmq.broker.store.backup.errors import BackupError
 from skylarkmq.broker.store.backup.records import walk
-from skylarkmq.broker.store.disk import NO_DESCRIPTORS, Disk
+from skylarkmq.broker.store.files.disk import NO_DESCRIPTORS, Disk
 from skylarkmq.broker.store.fsck.findings import Findings, no_progress
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.segments import segment_files

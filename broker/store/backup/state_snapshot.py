@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.store.backup.manifest import LARGEST_STATE
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.record_rules import may_have_queue
+from skylarkmq.broker.store.files.state_file import BACKUP_SUFFIX
 from skylarkmq.broker.store.fsck.segments import directories, segment_files
-from skylarkmq.broker.store.log.record_rules import may_have_queue
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
-from skylarkmq.broker.store.state_file import BACKUP_SUFFIX
 from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     COMMIT_LOG_DIRECTORY,

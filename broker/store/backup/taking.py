@@ -52,7 +52,7 @@ from skylarkmq.broker.store.backup.manifest import (
 from skylarkmq.broker.store.backup.segment_copies import SegmentCopies, missing_bytes
 from skylarkmq.broker.store.backup.source import OpenFiles, check_segments, find_end, open_log
 from skylarkmq.broker.store.backup.state_snapshot import State, read_state
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX, Disk
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.segments import segment_files

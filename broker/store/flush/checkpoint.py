@@ -9,7 +9,7 @@ Source: docs/formats.md, "Checkpoint".
 import os
 from pathlib import Path
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.protocol.disk import CHECKPOINT_FILE, CHECKPOINT_SIZE, Checkpoint
 
 

@@ -14,8 +14,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.flush.flusher import Flusher, Syncable, Target
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.protocol import compiled
 
 _compiled = compiled.load("syncs")

@@ -17,7 +17,7 @@ Source: docs/formats.md, "Put results".
 from collections.abc import Callable
 from typing import Protocol
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 
 

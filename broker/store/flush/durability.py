@@ -20,21 +20,21 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.flush.checkpoint import CheckpointFile, CheckpointWrite
 from skylarkmq.broker.store.flush.flusher import Flusher, Syncable, Target
+from skylarkmq.broker.store.flush.follower_flush import FollowerFlush
 from skylarkmq.broker.store.flush.log_flush import LogFlush
+from skylarkmq.broker.store.flush.transient_pool import TransientPool
+from skylarkmq.broker.store.flush.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.index.builder import UNSAFE_CATCH_UP_BYTES, IndexFeed
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.transient_pool import TransientPool
+from skylarkmq.broker.store.log.running_flags import RunningFlag
 from skylarkmq.broker.store.queue.files import QueueFiles
-from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
-from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
-from skylarkmq.broker.store.reput import Reput
-from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.disk import Checkpoint
 
 log = logging.getLogger(__name__)

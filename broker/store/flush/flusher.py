@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from skylarkmq.broker.store.disk import NO_DESCRIPTORS
+from skylarkmq.broker.store.files.disk import NO_DESCRIPTORS
 
 log = logging.getLogger(__name__)
 

@@ -30,16 +30,16 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.flush import compiled_flusher
 from skylarkmq.broker.store.flush.copies import Copies, Growth
 from skylarkmq.broker.store.flush.flusher import Flusher, FlusherStatistics, Pace, Target
 from skylarkmq.broker.store.flush.lag_limit import LagLimit
 from skylarkmq.broker.store.flush.sync_queue import Settled, SyncQueue
+from skylarkmq.broker.store.flush.transient_pool import TransientPool, commit_pace_of, committer_of
 from skylarkmq.broker.store.log.append import Append, PutStatus, settle
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.transient_pool import TransientPool, commit_pace_of, committer_of
-from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.broker.store.log.running_flags import RunningFlag
 
 _LONG_S: Final = 0.005  # a sync of this duration delays the loop too much
 _REST: Final = 20  # after such a sync the loop makes none for this many times its duration

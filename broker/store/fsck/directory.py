@@ -21,7 +21,7 @@ Source: docs/formats.md, "Store directory".
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
 from skylarkmq.broker.store.fsck.index import IndexCheck
 from skylarkmq.broker.store.fsck.log import LogCheck
@@ -37,7 +37,7 @@ from skylarkmq.broker.store.fsck.state import (
     uncommitted_from,
 )
 from skylarkmq.broker.store.fsck.timers import TimerFilesCheck
-from skylarkmq.broker.store.retention.deleted_topics import DELETED_TOPICS_FILE
+from skylarkmq.broker.store.queue.deleted_topics import DELETED_TOPICS_FILE
 
 
 def check(

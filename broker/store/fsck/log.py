@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.segments import (
     SegmentFile,
@@ -26,7 +27,6 @@ from skylarkmq.broker.store.fsck.segments import (
     written,
 )
 from skylarkmq.broker.store.log.common_records import RUN_BYTES, read_run, record_checksum_matches
-from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.record import (
     BLANK_SIZE,

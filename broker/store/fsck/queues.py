@@ -21,15 +21,15 @@ from typing import Final
 
 import numpy as np
 
+from skylarkmq.broker.store.dispatch.dispatch import schedule_tags_code
+from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.fsck.findings import Doubts, Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.segments import directories
-from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.queue.tail import pack_units
 from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
 from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder
-from skylarkmq.broker.store.reput import schedule_tags_code
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,

@@ -24,7 +24,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.record_rules import has_unit, may_have_queue
 from skylarkmq.broker.store.fsck.directory import deleted_topics
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
 from skylarkmq.broker.store.fsck.log import LogCheck
@@ -34,7 +35,7 @@ from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.broker.store.fsck.state import is_crashed
 from skylarkmq.broker.store.index.index import Index
-from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.log.running_flags import RunningFlags
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
@@ -43,7 +44,6 @@ from skylarkmq.broker.store.queue.tail import pack_units
 from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
 from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
 from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder
-from skylarkmq.broker.store.running_flags import RunningFlags
 from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,

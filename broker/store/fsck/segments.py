@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
 from skylarkmq.protocol.disk import parse_offset_file_name
 

@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.files.state_file import BACKUP_SUFFIX
+from skylarkmq.broker.store.flush.undecided_records import UNDECIDED_RECORDS_FILE
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
 from skylarkmq.broker.store.fsck.segments import written
-from skylarkmq.broker.store.replica.undecided_records import UNDECIDED_RECORDS_FILE
-from skylarkmq.broker.store.state_file import BACKUP_SUFFIX
 from skylarkmq.protocol.disk import (
     ABORT_FILE,
     CHECKPOINT_FILE,

@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Self
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.io_thread import Helper
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.entries import Indexed
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.index.index import Index
-from skylarkmq.broker.store.io_thread import Helper
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
 from skylarkmq.protocol.record import Blank, Record, UnreadableTopic, parse
 

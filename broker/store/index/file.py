@@ -25,9 +25,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from skylarkmq.broker.host import page_faults
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.base import page_faults
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import LostBytesError
 from skylarkmq.broker.store.index.entries import Entries
 from skylarkmq.broker.store.index.hashing import Numbers
 from skylarkmq.broker.store.index.preallocation import Preallocated

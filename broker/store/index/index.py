@@ -33,14 +33,14 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import LostBytesError
+from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.broker.store.index.entries import Indexed, IndexEntries
 from skylarkmq.broker.store.index.file import RESERVED_ITEMS, IndexFile
 from skylarkmq.broker.store.index.preallocation import IndexPreallocation
 from skylarkmq.broker.store.index.search import Read, SearchCriteria, Steps, search
-from skylarkmq.broker.store.io_thread import Helper
-from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
 log = logging.getLogger(__name__)

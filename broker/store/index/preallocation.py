@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
-from skylarkmq.broker.store.io_thread import Helper
+from skylarkmq.broker.store.files.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout
 
 _PIECE_BYTES: Final = 256 << 10

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
 

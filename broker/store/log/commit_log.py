@@ -21,16 +21,16 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.mapped_file import MappedFile
+from skylarkmq.broker.store.files.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.files.record_rules import fits_fields, may_be_put
+from skylarkmq.broker.store.files.zero_fill import ZeroFill
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.mapped_file import MappedFile
-from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
 from skylarkmq.broker.store.log.record_batch import PythonRecordBatch, RecordBatch
-from skylarkmq.broker.store.log.record_rules import fits_fields, may_be_put
-from skylarkmq.broker.store.log.zero_fill import ZeroFill
+from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPERTIES_BYTES
 
 log = logging.getLogger(__name__)

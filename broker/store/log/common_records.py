@@ -20,8 +20,8 @@ import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
+from skylarkmq.broker.store.files.record_rules import INNER_BATCH
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.record_rules import INNER_BATCH
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.crc32 import slice_crcs

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
 
+from skylarkmq.broker.store.files.record_rules import RECORD_FLAGS, fits_fields
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, fits_fields
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag

@@ -24,14 +24,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from skylarkmq.broker.histogram import Histogram
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.log.mapped_file_queue import gaps, segment_starts
+from skylarkmq.broker.base.histogram import Histogram
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.mapped_file_queue import gaps, segment_starts
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.tail import QueueTail
-from skylarkmq.broker.store.topic_traffic import SIZE_BOUNDS, note_units
+from skylarkmq.broker.store.queue.topic_traffic import SIZE_BOUNDS, note_units
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
 from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_after
 

@@ -21,9 +21,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.disk import NO_DESCRIPTORS, Data, Disk
-from skylarkmq.broker.store.io_thread import Helper
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.disk import NO_DESCRIPTORS, Data, Disk
+from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.broker.store.queue.paths import QueuePaths
 from skylarkmq.protocol.disk import parse_offset_file_name
 

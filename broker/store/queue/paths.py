@@ -3,7 +3,7 @@
     consumequeue / <topic> / <queue id> / <20 digits>
 
 Topics come from records and requests, so names are checked twice. First, `may_have_queue`
-(broker.store.log.record_rules) limits queues to storable topics and to queue ids that fit into a record. Second,
+(broker.store.files.record_rules) limits queues to storable topics and to queue ids that fit into a record. Second,
 `QueuePaths` checks the path at each start, creation and deletion: each part of the path has the required form, and no
 directory on the way is a symbolic link that leads out of consumequeue/ (consumequeue/ itself may be a link). The check
 takes two `lstat` calls, about 3 us.

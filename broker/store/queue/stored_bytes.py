@@ -19,9 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from skylarkmq.broker.store.io_thread import Helper
+from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.topic_traffic import TopicTraffic
+from skylarkmq.broker.store.queue.topic_traffic import TopicTraffic
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
 

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from sys import intern
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.log.mapped_file_queue import gaps
-from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.mapped_file_queue import gaps
+from skylarkmq.broker.store.files.record_rules import has_unit, may_have_queue
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
-from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
-from skylarkmq.broker.store.topic_traffic import TopicTraffic, note_units
+from skylarkmq.broker.store.queue.topic_traffic import TopicTraffic, note_units
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
 from skylarkmq.protocol.record import Record

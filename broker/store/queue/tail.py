@@ -14,7 +14,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE

@@ -20,7 +20,7 @@ import logging
 from typing import Final
 
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.topic_traffic import note_units
+from skylarkmq.broker.store.queue.topic_traffic import note_units
 from skylarkmq.protocol.disk import UNIT_SIZE
 
 log = logging.getLogger(__name__)

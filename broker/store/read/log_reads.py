@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.mapped_file import Holder, MappedFile
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file import Holder, MappedFile
 from skylarkmq.broker.store.read.residency import Residency, ResidencyStatistics
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges
 from skylarkmq.protocol.record import LONGEST_HEAD, SMALLEST_RECORD

@@ -11,7 +11,7 @@ Unreadable records pass the test: the delivery reports the error. Source: docs/f
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads
+from skylarkmq.broker.store.files.cold_reads import ColdRead, ColdReads
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.read.log_reads import LogReads
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE

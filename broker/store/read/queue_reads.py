@@ -22,10 +22,10 @@ from time import monotonic
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.read.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
 from skylarkmq.broker.store.read.property_filters import AT_ONCE, Matches, PropertyTests, Wanted, as_matches

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.files.cold_reads import ColdReads
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX

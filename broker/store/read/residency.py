@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 
 WINDOW_BYTES: Final = 4 << 20
 RESIDENCY_TTL_S: Final = 0.05

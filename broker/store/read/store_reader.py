@@ -16,13 +16,13 @@ from functools import partial
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads, ColdReadStatistics
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.store.files.cold_reads import ColdRead, ColdReads, ColdReadStatistics
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.errors import LostBytesError
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.queue.offset_by_time import Boundary, OffsetByTime
 from skylarkmq.broker.store.read.log_reads import LogReads
+from skylarkmq.broker.store.read.offset_by_time import Boundary, OffsetByTime
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted, has_wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, Reader
 from skylarkmq.broker.store.read.record_checks import RecordChecks, RecordChecksStatistics

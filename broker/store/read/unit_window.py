@@ -7,7 +7,7 @@ record's own offset in the log, and the caller reads the record.
 
 from typing import Final
 
-from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.files.cold_reads import ColdReads
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 

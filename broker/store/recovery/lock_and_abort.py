@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError, StoreLockedError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError, StoreLockedError
 from skylarkmq.protocol.disk import ABORT_FILE, LOCK_FILE
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Evidence from the queues of an open store, for recovery and for the dispatch of a follower."""
 
-from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.files.mapped_file_queue import MappedFileQueue
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence

@@ -32,7 +32,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import structs
 
-from skylarkmq.broker.store.log.record_rules import INNER_BATCH, is_inner_batch, may_have_queue
+from skylarkmq.broker.store.files.record_rules import INNER_BATCH, is_inner_batch, may_have_queue
 from skylarkmq.protocol.record import SMALLEST_RECORD, Record
 
 Key: TypeAlias = tuple[str, int]

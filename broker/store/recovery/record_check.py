@@ -13,8 +13,8 @@ Source: docs/formats.md, "Checking one record", "Followers".
 
 from typing import Final, TypeAlias
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.protocol.record import Blank, Damaged, End, Record, UnreadableTopic, parse
 from skylarkmq.protocol.record_checksum import has_valid_checksum
 

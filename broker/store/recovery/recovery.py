@@ -29,17 +29,17 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.recovery.open_queues import OpenQueueEvidence
 from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder, ScanStartTooLateError
 from skylarkmq.broker.store.recovery.record_check import RecordCheck, lacks_bytes
-from skylarkmq.broker.store.reput import Reput
-from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, Checkpoint
 from skylarkmq.protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Record, parse
 

@@ -13,9 +13,9 @@ Source: docs/formats.md, "Followers".
 
 import logging
 
+from skylarkmq.broker.store.files.mapped_file import MappedFile
+from skylarkmq.broker.store.files.zero_fill import STRETCH_BYTES
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.mapped_file import MappedFile
-from skylarkmq.broker.store.log.zero_fill import STRETCH_BYTES
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Buffer
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ Source: docs/formats.md, "Followers".
 from collections.abc import Sequence
 
 from skylarkmq.broker.store.flush.durability import Durability
+from skylarkmq.broker.store.flush.follower_flush import FollowerFlush
+from skylarkmq.broker.store.flush.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
 from skylarkmq.broker.store.replica.follower_log import FollowerLog
 from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
-from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.retention.topic_deletion import TopicDeletion
 
 

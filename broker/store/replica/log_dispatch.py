@@ -15,18 +15,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.common_records import QueueRun, Run, run_at
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.recovery.open_queues import OpenQueueEvidence
 from skylarkmq.broker.store.recovery.queue_order import EMPTY_PREFIX, Chain, QueueOrder, QueuePrefix
 from skylarkmq.broker.store.recovery.record_check import RecordCheck
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError
-from skylarkmq.broker.store.reput import Reput
-from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record
 
 log = logging.getLogger(__name__)

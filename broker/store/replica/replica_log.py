@@ -12,8 +12,8 @@ Only the event loop's thread calls these methods. Source: docs/formats.md, "Foll
 
 from collections.abc import Callable
 
+from skylarkmq.broker.store.flush.follower_flush import FollowerFlush
 from skylarkmq.broker.store.replica.errors import ReplicaError
-from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
 from skylarkmq.broker.store.replica.follower_log import FollowerLog
 from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
 from skylarkmq.protocol.record import Buffer

@@ -25,9 +25,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.disk import open_untrusted
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.disk import open_untrusted
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.retention.rules import HOUR_MS
 from skylarkmq.protocol.archive_mark import ARCHIVE_MARK_FILE, MAX_MARK_BYTES, ArchiveMark, decode_mark
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY

@@ -27,13 +27,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.log.mapped_file import MappedFile
-from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.mapped_file import MappedFile
+from skylarkmq.broker.store.files.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.broker.store.retention.archive_hold import ArchiveHold, HoldStatistics
 from skylarkmq.broker.store.retention.removal import Removal, RemovalStatistics
 from skylarkmq.broker.store.retention.rules import DiskUsage, RetentionRules, Round, local_hour
-from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdRead
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.io_thread import Helper
+from skylarkmq.broker.store.files.cold_reads import ColdRead
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX

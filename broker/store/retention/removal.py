@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.io_thread import Helper
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.io_thread import Helper
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import StoreConfig
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
 
 HOUR_MS: Final = 3_600_000

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Final
 
 from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.queue.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.flush.flusher import Flusher, Syncable, Target
 from skylarkmq.broker.store.queue.files import DirtyDirectory
 from skylarkmq.broker.store.timer.flush_round import CheckWrite, RoundWrite, WriteRefused

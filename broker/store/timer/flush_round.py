@@ -13,7 +13,7 @@ Source: docs/formats.md, "Timer files".
 import os
 from collections.abc import Sequence
 
-from skylarkmq.broker.store.disk import NO_DESCRIPTORS, TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.files.disk import NO_DESCRIPTORS, TEMPORARY_SUFFIX, Disk
 from skylarkmq.broker.store.flush.flusher import Syncable
 from skylarkmq.protocol.timers import TimerCheck
 

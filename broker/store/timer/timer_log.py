@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from skylarkmq.broker.store.cold_reads import ColdReads
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.cold_reads import ColdReads
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.mapped_file_queue import segment_starts
 from skylarkmq.broker.store.flush.flusher import Syncable
-from skylarkmq.broker.store.log.mapped_file_queue import segment_starts
 from skylarkmq.broker.store.queue.files import DirtyDirectory, DirtyFile
 from skylarkmq.protocol.disk import offset_file_name
 from skylarkmq.protocol.timers import LOG_BLANK_SIZE, UNIT_SIZE, TimerUnit, log_blank

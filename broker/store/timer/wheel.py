@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.timer.flush_round import WriteRefused
 from skylarkmq.protocol.timers import NO_POSITION, SLOT, SLOT_SIZE, SLOTS
 

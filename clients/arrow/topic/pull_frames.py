@@ -3,8 +3,8 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.topic.options import TopicOptions
-from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.clients.consuming.pull_requests import with_places
+from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.consuming.pull_requests import with_places
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import PullSysFlag
 from skylarkmq.protocol.command import JSON

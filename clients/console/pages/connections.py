@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.pages.groups import members_of
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import BrokerError
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.errors import BrokerError
 from skylarkmq.protocol.bodies.connections import ConsumerConnection, ProducerTable
 from skylarkmq.protocol.codes import ResponseCode
 

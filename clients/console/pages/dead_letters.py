@@ -10,11 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.dead_letters import copy_of, has_text, letters_in, origin_topic
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.admin.message_bodies import preview_of
-from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of, ranges_of, read, total_of
-from skylarkmq.clients.admin.topic_kinds import DEAD_LETTERS
 from skylarkmq.clients.console.actions import Choice, Question, confirmed, refused
 from skylarkmq.clients.console.cluster import Cluster, containing
 from skylarkmq.clients.console.fields import optional_time, required
@@ -23,8 +18,13 @@ from skylarkmq.clients.console.pages.messages import message_at
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import InvalidArgument, NoRoute
-from skylarkmq.clients.printed_output import counted
+from skylarkmq.clients.sdk.admin.dead_letters import copy_of, has_text, letters_in, origin_topic
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.admin.message_bodies import preview_of
+from skylarkmq.clients.sdk.admin.queue_ranges import QueueRange, part_of, ranges_of, read, total_of
+from skylarkmq.clients.sdk.admin.topic_kinds import DEAD_LETTERS
+from skylarkmq.clients.sdk.errors import InvalidArgument, NoRoute
+from skylarkmq.clients.terminal.printed_output import counted
 from skylarkmq.protocol.codes import DLQ_PREFIX
 from skylarkmq.protocol.message import MessageExt
 

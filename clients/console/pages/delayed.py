@@ -4,15 +4,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.message_bodies import preview_of
-from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.console.actions import Question, confirmed, refused
 from skylarkmq.clients.console.fields import required
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.console.waiting_messages import delay_levels, waiting_timers
-from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.sdk.admin.message_bodies import preview_of
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.errors import InvalidArgument
 
 
 async def delayed(request: Request) -> Response:

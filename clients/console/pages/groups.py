@@ -8,15 +8,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.admin.offsets import TO_END
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, refused
 from skylarkmq.clients.console.cluster import Cluster, containing
 from skylarkmq.clients.console.fields import checked_name, is_checked, required, time_ms, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond, time_text
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import BrokerError, ClientError, InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.admin.offsets import TO_END
+from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats

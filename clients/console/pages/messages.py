@@ -9,17 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.admin.message_bodies import FORMS, preview_of, view_of
-from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
-from skylarkmq.clients.admin.queue_ranges import part_of, range_from, ranges_of, read, total_of
-from skylarkmq.clients.connection.topic_route import is_address
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.fields import optional_time, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.admin.message_bodies import FORMS, preview_of, view_of
+from skylarkmq.clients.sdk.admin.messages import KeyQuery, is_offset_id
+from skylarkmq.clients.sdk.admin.queue_ranges import part_of, range_from, ranges_of, read, total_of
+from skylarkmq.clients.sdk.connection.topic_route import is_address
+from skylarkmq.clients.sdk.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX

@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.console.charts import line_chart
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.rates import Counters
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.decimals import decimal
 
 

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.connection.topic_route import MASTER
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 
 

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.secret_settings import is_secret
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of, console_of
-from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.sdk.admin.secret_settings import is_secret
+from skylarkmq.clients.sdk.errors import InvalidArgument
 
 HIDDEN: Final = "(hidden)"
 

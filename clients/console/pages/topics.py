@@ -7,15 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.gathering import gathered
-from skylarkmq.clients.admin.topic_kinds import KINDS, NORMAL
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, refused
 from skylarkmq.clients.console.cluster import ALL, Cluster, containing
 from skylarkmq.clients.console.fields import checked_name, is_checked, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond, wants_fragment
 from skylarkmq.clients.console.state import cluster_of
-from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.admin.topic_kinds import KINDS, NORMAL
+from skylarkmq.clients.sdk.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.topic import TopicConfig, permission_text
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.message import Message, check_client_topic

@@ -4,8 +4,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.message_bodies import preview_of
-from skylarkmq.clients.admin.queue_ranges import part_of, ranges_of, read, total_of
 from skylarkmq.clients.console.actions import Question, confirmed, refused
 from skylarkmq.clients.console.fields import required
 from skylarkmq.clients.console.pages.messages import message_at
@@ -13,7 +11,9 @@ from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.console.waiting_messages import check_again, open_transactions
-from skylarkmq.clients.errors import InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.admin.message_bodies import preview_of
+from skylarkmq.clients.sdk.admin.queue_ranges import part_of, ranges_of, read, total_of
+from skylarkmq.clients.sdk.errors import InvalidArgument, NoRoute
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName
 

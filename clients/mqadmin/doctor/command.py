@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.connection import Connection, connection_of
 from skylarkmq.clients.mqadmin.doctor.examination import CHECKS, examine
 from skylarkmq.clients.mqadmin.doctor.findings import Report, Severity
 from skylarkmq.clients.mqadmin.doctor.subject import Subject, Wanted
 from skylarkmq.clients.mqadmin.failures import DONE, ERRORS_FOUND, WARNINGS_FOUND, CommandFailed, usage_error
-from skylarkmq.clients.mqadmin.grouped.output import Json, print_result, progress_bar
 from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName
+from skylarkmq.clients.mqadmin.people.output import Json, print_result, progress_bar
+from skylarkmq.clients.sdk.admin.admin import Admin
 
 
 def doctor(

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.doctor import (
     broker_state,
     deferred,
@@ -30,6 +29,7 @@ from skylarkmq.clients.mqadmin.doctor.findings import (
     warning,
 )
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject, is_not_served
+from skylarkmq.clients.sdk.errors import ClientError
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check

@@ -5,8 +5,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from skylarkmq.clients.mqadmin.doctor.subject import Subject
-from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
-from skylarkmq.clients.printed_output import Summary
+from skylarkmq.clients.mqadmin.people.output import Result, Rows
+from skylarkmq.clients.terminal.printed_output import Summary
 
 SCHEMA_VERSION: Final = 1
 

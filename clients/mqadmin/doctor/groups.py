@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
-from skylarkmq.clients.printed_output import counted
+from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.terminal.printed_output import counted
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.enums import MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -9,8 +9,8 @@ from typing import Final
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
-from skylarkmq.clients.mqadmin.grouped.broker_state import number_of
-from skylarkmq.clients.printed_output import counted
+from skylarkmq.clients.mqadmin.people.broker_state import number_of
+from skylarkmq.clients.terminal.printed_output import counted
 
 TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 64 << 20

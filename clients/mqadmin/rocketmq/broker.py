@@ -12,9 +12,6 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.connection.topic_route import MASTER
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
 from skylarkmq.clients.mqadmin.commands import Commands, repeated
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
@@ -30,7 +27,10 @@ from skylarkmq.clients.mqadmin.options import (
 )
 from skylarkmq.clients.mqadmin.rocketmq.message_text import result_text
 from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
-from skylarkmq.clients.producing.producer import Producer
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.topic_route import MASTER
+from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HARuntimeInfo
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 from skylarkmq.protocol.message import Message

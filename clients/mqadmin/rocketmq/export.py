@@ -9,9 +9,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.clocks import now_ms
-from skylarkmq.clients.errors import BrokerError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
@@ -19,6 +16,9 @@ from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq.cluster import number
 from skylarkmq.clients.mqadmin.rocketmq.stats import TOPIC_PUT_NUMS, messages_of_day
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
 from skylarkmq.protocol.bodies.stats import BrokerStatsData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -7,9 +7,6 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.connection.topic_route import MASTER
-from skylarkmq.clients.errors import ClientError, checking_argument, invalid_response
 from skylarkmq.clients.mqadmin.addresses import master_addresses
 from skylarkmq.clients.mqadmin.attributes import attribute_changes
 from skylarkmq.clients.mqadmin.commands import Commands
@@ -17,6 +14,9 @@ from skylarkmq.clients.mqadmin.failures import Failures, not_found, usage_error
 from skylarkmq.clients.mqadmin.group_text import group_fields, group_line, retry_policy_of
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.topic_route import MASTER
+from skylarkmq.clients.sdk.errors import ClientError, checking_argument, invalid_response
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode
 

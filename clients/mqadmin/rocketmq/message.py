@@ -7,9 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.messages import KeyQuery
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import REFUSED, CommandFailed, Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import local_time, printf
@@ -24,8 +21,11 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     print_tracks,
     result_text,
 )
-from skylarkmq.clients.producing.producer import Producer
-from skylarkmq.clients.trace_events import TraceEvent
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.messages import KeyQuery
+from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.producing.producer import Producer
+from skylarkmq.clients.sdk.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SystemTopic

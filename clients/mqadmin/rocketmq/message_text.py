@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.message_tracks import MessageTrack
-from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, file_name, write_file
 from skylarkmq.clients.mqadmin.java_output import Lines, java_text, local_time_ms, printf
-from skylarkmq.clients.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.message_tracks import MessageTrack
+from skylarkmq.clients.sdk.connection.topic_route import address_text
+from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.hash_order import bucket_order

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.name_servers import ORDER_CONFIG
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import NamesrvAddress
 from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
 from skylarkmq.clients.mqadmin.secret_options import shown
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.name_servers import ORDER_CONFIG
+from skylarkmq.clients.sdk.errors import ClientError
 
 COMMANDS = Commands()
 

@@ -6,16 +6,16 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.messages import LIGHT_TOPIC_PREFIX
-from skylarkmq.clients.admin.offsets import TO_END, Rollback
-from skylarkmq.clients.clocks import now_ms
-from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, local_time, printf
 from skylarkmq.clients.mqadmin.options import is_true
 from skylarkmq.clients.mqadmin.time_arguments import time_argument
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.messages import LIGHT_TOPIC_PREFIX
+from skylarkmq.clients.sdk.admin.offsets import TO_END, Rollback
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -7,8 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.access import PlainAccount
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import usage_error
@@ -16,6 +14,8 @@ from skylarkmq.clients.mqadmin.java_output import local_time, printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, is_true, stripped
 from skylarkmq.clients.mqadmin.rocketmq.users import Cluster, Masters
 from skylarkmq.clients.mqadmin.secret_options import masked, secret_of
+from skylarkmq.clients.sdk.admin.access import PlainAccount
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.hash_order import bucket_order
 
 COMMANDS = Commands()

@@ -10,12 +10,6 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.messages import TOOLS_GROUP
-from skylarkmq.clients.clocks import now_ms
-from skylarkmq.clients.connection.topic_route import MASTER
-from skylarkmq.clients.consuming.queue_calls import Pulled
-from skylarkmq.clients.errors import invalid_response
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
@@ -29,6 +23,12 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     queue_text,
 )
 from skylarkmq.clients.mqadmin.time_arguments import time_argument
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.messages import TOOLS_GROUP
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.connection.topic_route import MASTER
+from skylarkmq.clients.sdk.consuming.queue_calls import Pulled
+from skylarkmq.clients.sdk.errors import invalid_response
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeQueueData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

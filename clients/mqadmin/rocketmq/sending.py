@@ -4,15 +4,15 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.clocks import now_ms
-from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found, usage_error
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import BodySize, is_true
 from skylarkmq.clients.mqadmin.rocketmq.message_text import status_text
-from skylarkmq.clients.producing.producer import Producer
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message
 

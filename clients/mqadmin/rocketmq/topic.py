@@ -7,11 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.name_servers import ORDER_CONFIG
-from skylarkmq.clients.connection.topic_route import MASTER
-from skylarkmq.clients.consuming.allocation import averagely
-from skylarkmq.clients.errors import BrokerError, NoRoute, checking_argument
 from skylarkmq.clients.mqadmin.addresses import master_addresses
 from skylarkmq.clients.mqadmin.attributes import attribute_changes
 from skylarkmq.clients.mqadmin.commands import Commands
@@ -19,6 +14,11 @@ from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
 from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, local_time_ms, printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of, stripped
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.name_servers import ORDER_CONFIG
+from skylarkmq.clients.sdk.connection.topic_route import MASTER
+from skylarkmq.clients.sdk.consuming.allocation import averagely
+from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, checking_argument
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

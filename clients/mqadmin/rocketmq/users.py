@@ -10,14 +10,14 @@ from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.admin.access import Access
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
 from skylarkmq.clients.mqadmin.commands import Command, Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.java_output import java_text, printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, stripped
 from skylarkmq.clients.mqadmin.secret_options import masked, secret_of
+from skylarkmq.clients.sdk.admin.access import Access
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 COMMANDS = Commands()

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.svg import Points, document, label, polyline, round_up, rule, title
+from skylarkmq.clients.terminal.svg import Points, document, label, polyline, round_up, rule, title
 
 WIDTH: Final = 960
 LEFT, RIGHT = 90, 240

@@ -17,9 +17,9 @@ from msgspec import Meta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.printed_output import Summary, preview, utc
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.pipeline.rows import DEAD_LETTER_REASON, ORIGIN_TOPIC
+from skylarkmq.clients.terminal.printed_output import Summary, preview, utc
 from skylarkmq.protocol.message import PropertyName
 
 PROPERTY_PREFIX: Final = "property:"

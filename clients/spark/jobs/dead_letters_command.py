@@ -12,7 +12,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from skylarkmq.clients.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import FAILED, Conf, Given, Master, NotStarted, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     Archive,
@@ -31,6 +30,7 @@ from skylarkmq.clients.spark.jobs.redrive import Redrive, Redriven
 from skylarkmq.clients.spark.jobs.redrive_command import NAME, rate_of, send_again, text_of
 from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters
 from skylarkmq.clients.spark.progress_bar import progress_bar
+from skylarkmq.clients.terminal.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.protocol.codes import DLQ_PREFIX
 
 HELP: Final = """

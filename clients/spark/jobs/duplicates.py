@@ -15,9 +15,9 @@ from msgspec import Meta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.printed_output import Summary, utc
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.sink.sink_rows import MARK
+from skylarkmq.clients.terminal.printed_output import Summary, utc
 
 PROPERTY_PREFIX: Final = "property:"
 VALUES: Final = {

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from skylarkmq.clients.printed_output import duration, print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import Conf, Given, Master, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     SETTINGS,
@@ -28,6 +27,7 @@ from skylarkmq.clients.spark.jobs.duplicates import BY_HELP, Duplicated, Duplica
 from skylarkmq.clients.spark.jobs.messages import check, messages
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
+from skylarkmq.clients.terminal.printed_output import duration, print_json, print_tables, short_time, table
 
 NAME: Final = "mqspark-duplicates"
 HELP: Final = """

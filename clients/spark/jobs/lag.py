@@ -14,8 +14,8 @@ from msgspec import Meta
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.printed_output import Summary, utc
 from skylarkmq.clients.spark.jobs.chart import MAX_LINES, Line, Panel
+from skylarkmq.clients.terminal.printed_output import Summary, utc
 
 QUEUE: Final = ("consumerGroup", "topic", "brokerName", "queueId")
 GROUP: Final = ("consumerGroup", "topic")

@@ -22,11 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.table import Table
 
-from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.printed_output import duration, print_json, print_tables, table
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.client import Client
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.spark import options
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.command_line import (
@@ -45,6 +44,7 @@ from skylarkmq.clients.spark.jobs.lag import LagSummary, over_time, panels, step
 from skylarkmq.clients.spark.jobs.lag_samples import SCHEMA, Sampler
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
+from skylarkmq.clients.terminal.printed_output import duration, print_json, print_tables, table
 
 NAME: Final = "mqspark-lag"
 CLUSTER_OPTIONS: Final = options.Table(NAME, ClusterOptions, CLUSTER_ROWS, assemble=cluster_fields)

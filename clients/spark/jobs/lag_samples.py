@@ -19,8 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
 
 MAX_CONCURRENT: Final = 16

@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.printed_output import Summary
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.pipeline.rows import ORIGIN_TOPIC
 from skylarkmq.clients.spark.replay import replay
@@ -31,6 +30,7 @@ from skylarkmq.clients.spark.replay.replay import Replay
 from skylarkmq.clients.spark.replay.selection import Place, Selection
 from skylarkmq.clients.spark.replay.sources import Topics
 from skylarkmq.clients.spark.replay.targets import Targets
+from skylarkmq.clients.terminal.printed_output import Summary
 from skylarkmq.protocol.codes import DLQ_PREFIX
 
 PICKED: Final = "picked.json"

@@ -9,10 +9,10 @@ from msgspec import Meta
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.printed_output import Summary, utc
 from skylarkmq.clients.spark.jobs.chart import Line, Panel
 from skylarkmq.clients.spark.jobs.messages import CLIENT_HOST
 from skylarkmq.clients.spark.jobs.traces import OUTCOMES, UNFINISHED, consumptions, records, sends
+from skylarkmq.clients.terminal.printed_output import Summary, utc
 
 PERCENTILES: Final = {"p50": 0.5, "p99": 0.99}
 ACCURACY: Final = 10_000

@@ -20,8 +20,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from skylarkmq.clients.sdk.trace_records import FIELD_END, NO_KEYS, RECORD_END
 from skylarkmq.clients.spark.jobs.messages import CLIENT_HOST
-from skylarkmq.clients.trace_records import FIELD_END, NO_KEYS, RECORD_END
 
 FIELDS: Final = "fields"
 OUTCOMES: Final = ("success", "timeout", "exception", "null", "failed")

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from skylarkmq.clients.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import Conf, Given, Master, NotStarted, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     SETTINGS,
@@ -37,6 +36,7 @@ from skylarkmq.clients.spark.jobs.trace_summary import (
 )
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
+from skylarkmq.clients.terminal.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.protocol.codes import SystemTopic
 
 NAME: Final = "mqspark-traces"

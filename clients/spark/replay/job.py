@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Stream
 from skylarkmq.clients.spark.replay.pace import Pace

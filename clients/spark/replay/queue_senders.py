@@ -23,8 +23,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from skylarkmq.clients.errors import BrokerError, ClientError, InvalidResponse
-from skylarkmq.clients.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidResponse
+from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
 from skylarkmq.clients.spark.replay.copies import MARK, Origin, origin_of
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Recorded, Stream

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.spark.replay.brokers import Brokers
 from skylarkmq.clients.spark.replay.errors import Stopped
 from skylarkmq.clients.spark.replay.job import Job, counted

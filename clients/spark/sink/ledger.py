@@ -26,14 +26,14 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
-from skylarkmq.clients.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
-from skylarkmq.clients.producing.producer import Producer
-from skylarkmq.clients.producing.queue_selection import queue_of_key
-from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.client import Client
+from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
+from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.sdk.producing.producer import Producer
+from skylarkmq.clients.sdk.producing.queue_selection import queue_of_key
+from skylarkmq.clients.sdk.settings import ProducerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import ResponseCode

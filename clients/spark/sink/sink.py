@@ -28,11 +28,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.background_loop import run
-from skylarkmq.clients.clocks import now_ms
-from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.producing.producer import Producer
+from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.connection.client import Client
+from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.spark.features import StreamArrowWriter
 from skylarkmq.clients.spark.options import OptionError, parse
 from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries

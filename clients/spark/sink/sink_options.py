@@ -3,7 +3,7 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.sdk.settings import ProducerSettings
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.options import Option, Table, duration_ms, flag, positive
 from skylarkmq.clients.spark.request_retry import RetryLimit

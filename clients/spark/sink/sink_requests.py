@@ -21,11 +21,11 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.errors import ClientError, NoRoute, RequestTimeout
-from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
-from skylarkmq.clients.producing.producer import Producer
-from skylarkmq.clients.producing.queue_selection import queue_of_key
-from skylarkmq.clients.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.errors import ClientError, NoRoute, RequestTimeout
+from skylarkmq.clients.sdk.producing.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.sdk.producing.producer import Producer
+from skylarkmq.clients.sdk.producing.queue_selection import queue_of_key
+from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
 from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.sink.sink_rows import MARK, Row
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

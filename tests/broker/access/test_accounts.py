@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq.broker.access.accounts import Account, AccountsFile, AccountTable, AnyOf, own_credentials, table_of
 from skylarkmq.broker.access.config import Credentials
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import Signed, Signer, SigningKey, signed_parts

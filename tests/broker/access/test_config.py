@@ -9,7 +9,7 @@ from skylarkmq.broker.access.config import (
     initial_user,
     inner_client_credentials,
 )
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 
 @pytest.mark.parametrize(

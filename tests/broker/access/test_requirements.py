@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, NAMESRV_REQUIREMENTS
+from skylarkmq.broker.app.parts import Parts
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.broker.parts import Parts
 
 
 async def test_every_served_code_has_a_requirement(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.access.secret_files import CHECK_MS, SecretFiles, is_exposed
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 
 def status(mode: int, owner: int = 1000) -> os.stat_result:

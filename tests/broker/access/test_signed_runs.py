@@ -9,12 +9,12 @@ import pytest
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.gate import MAX_RUN, Gate
 from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.app.daemon import Broker
+from skylarkmq.broker.app.in_process import SMALL, free_ports
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
-from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.in_process import SMALL, free_ports
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError

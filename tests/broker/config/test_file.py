@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.file import ConfigFile
-from skylarkmq.broker.errors import StartError
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.base.protected_keys import ALWAYS
 from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
 from skylarkmq.broker.config.live import CHANGED, LiveSettings, RemoteSettings
 from skylarkmq.broker.config.parsing import from_environment, from_file, from_flags
-from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, Machine, load_broker
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError

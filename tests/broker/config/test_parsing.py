@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.config.keys import BROKER_KEYS
 from skylarkmq.broker.config.parsing import (
@@ -29,7 +30,6 @@ from skylarkmq.broker.config.parsing import (
     shown,
     whole,
 )
-from skylarkmq.broker.errors import StartError
 
 PORT = whole(1, 65535)
 CATALOGUE = Catalogue(

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.access.address_ranges import LOOPBACK, PRIVATE
 from skylarkmq.broker.access.config import AccessConfig, Credentials, inner_client_credentials
 from skylarkmq.broker.access.security_config import MappedSubject, SecurityConfig
-from skylarkmq.broker.config.derived import registration_of
+from skylarkmq.broker.app.sections.derived import registration_of
+from skylarkmq.broker.base.address_ranges import LOOPBACK, PRIVATE
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, bare, from_file
 from skylarkmq.broker.config.sections import (
@@ -26,12 +27,11 @@ from skylarkmq.broker.config.sections import (
     load_broker,
     load_namesrv,
 )
-from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.files.config import FlushDiskType, StoreConfig
 from skylarkmq.protocol.message_id import decode_host
 
 MACHINES_OWN = "bindAddress is set, 192.168.1.5 is this machine's"

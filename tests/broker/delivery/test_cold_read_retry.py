@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
-from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.delivery.cold_read_retry import looked_up
+from skylarkmq.broker.store.files.cold_reads import ColdRead, Range
 from tests.harness.stores import message, opened
 
 
@@ -22,13 +22,13 @@ async def test_a_lookup_is_run_again_after_each_cold_read(tmp_path: Path) -> Non
                 raise ColdRead(missing.pop(0))
             return "found"
 
-        assert await with_cold_read_retry(it.store, lookup) == "found"
+        assert await looked_up(it.store, lookup) == "found"
         assert it.store.statistics().reader.cold.fetched == 2
 
 
 async def test_a_lookup_in_memory_does_not_wait(tmp_path: Path) -> None:
     """Exceptions other than ColdRead are raised."""
     with opened(tmp_path) as it:
-        assert await with_cold_read_retry(it.store, lambda: it.store.max_offset("T", 0)) is None
+        assert await looked_up(it.store, lambda: it.store.max_offset("T", 0)) is None
         with pytest.raises(ZeroDivisionError):
-            await with_cold_read_retry(it.store, lambda: 1 // 0)
+            await looked_up(it.store, lambda: 1 // 0)

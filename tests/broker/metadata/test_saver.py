@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.metadata.saver import Saver
-from skylarkmq.broker.store.disk import Data, Disk
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.broker.store.files.disk import Data, Disk
+from skylarkmq.broker.store.files.errors import StoreError
+from skylarkmq.broker.store.files.state_file import StateFile
 
 
 class Number:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.namesrv.kv_config import KVConfig
 from skylarkmq.protocol.errors import RequestError
 

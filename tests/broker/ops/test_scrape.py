@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ops import scrape as scrape_module
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.broker.ops.scrape import OVERFLOW, PIECE_SAMPLES, Scrape
 from skylarkmq.broker.ops.steps import Collector, Step, Value, retry_cold_reads
-from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.files.cold_reads import ColdRead, Range
 
 CONSTANTS = {name: "x" for row in CATALOGUE.values() for name in row.scope.labels}
 COLD = ColdRead(Range("/queue", 0, 20))

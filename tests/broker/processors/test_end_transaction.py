@@ -10,7 +10,7 @@ import pytest
 from skylarkmq.broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
 from skylarkmq.broker.processors.end_transaction import NOT_FOUND
 from skylarkmq.broker.store.log.append import PutStatus
-from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.broker.store.log.running_flags import RunningFlag
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.headers.transactions import ResumeCheckHeader

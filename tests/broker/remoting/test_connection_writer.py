@@ -14,13 +14,13 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skylarkmq.broker.host import page_faults
+from skylarkmq.broker.base import page_faults
 from skylarkmq.broker.remoting import connection_writer
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.sendfile import SENDFILE_FROM_BYTES, TransferStatistics
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.read.log_reads import Region as StoreRegion
 from tests.harness.file_line import FileLine
 from tests.harness.limits import WAIT_LIMIT_S

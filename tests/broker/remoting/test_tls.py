@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.parsing import Secret
-from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls, client_context, self_signed
 from tests.harness.certificates import Certificates, Pair, unverified_context

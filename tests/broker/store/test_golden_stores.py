@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.queue.offset_by_time import Boundary
+from skylarkmq.broker.store.read.offset_by_time import Boundary
 from skylarkmq.protocol.record import Record, parse
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, described, golden_store
 from tests.harness.stores import opened, records_of

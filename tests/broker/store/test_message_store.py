@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
-from skylarkmq.broker.store.errors import StoreError, StoreLockedError
+from skylarkmq.broker.store.files.config import StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.files.errors import StoreError, StoreLockedError
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import Checkpoint
 from tests.harness.limits import WAIT_LIMIT_S

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from skylarkmq.clients.console.application import application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.embedded import LOOPBACK_NAMES

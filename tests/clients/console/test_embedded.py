@@ -15,12 +15,12 @@ import httpx
 import pytest
 
 from skylarkmq.broker.access.console_accounts import ConsoleAccounts, console_accounts
-from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.in_process import InProcessBroker, free_ports, running
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports, running
+from skylarkmq.broker.base.errors import StartError
 from skylarkmq.clients.console.embedded import allowed_hosts, embedded_console, is_local
 from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.protocol.bodies.auth import UserInfo
 
 SECRET = "secret-of-ada"

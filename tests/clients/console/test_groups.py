@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
-from skylarkmq.clients import Client, ConsumeFrom, Message, MessageQueue, Producer, PushConsumer, ReceivedMessage
-from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.console.cluster import Cluster, Target
 from skylarkmq.clients.console.fields import time_ms
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.sdk import Client, ConsumeFrom, Message, MessageQueue, Producer, PushConsumer, ReceivedMessage
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.errors import InvalidArgument
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.clients.console.conftest import Browser, notice_of, opened, text_of
 from tests.clients.console.fake_cluster import FakeAdmin, made_of

@@ -6,7 +6,7 @@ from typing import Never
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.console import application as console_application
 from skylarkmq.clients.console import guard, sessions, state
 from skylarkmq.clients.console.cluster import Cluster, Target

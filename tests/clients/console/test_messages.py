@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
-from skylarkmq.clients import Client, Message, MessageQueue, Producer, SendResult
-from skylarkmq.clients.admin import queue_ranges
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.admin.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
-from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.console.cluster import Cluster, Target
 from skylarkmq.clients.console.options import ConsoleOptions
+from skylarkmq.clients.sdk import Client, Message, MessageQueue, Producer, SendResult
+from skylarkmq.clients.sdk.admin import queue_ranges
+from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.admin.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
+from skylarkmq.clients.sdk.admin.queue_ranges import QueueRange, part_of
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id

@@ -1,6 +1,6 @@
 """The first page: brokers, rates, and a cluster that cannot be reached."""
 
-from skylarkmq.broker.in_process import free_ports
+from skylarkmq.broker.app.in_process import free_ports
 from skylarkmq.clients.console.charts import line_chart
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.options import ConsoleOptions

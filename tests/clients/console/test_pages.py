@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 from starlette.routing import Route
 
-from skylarkmq.broker.in_process import InProcessBroker
-from skylarkmq.clients import Client, Message, Producer
-from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.console.application import application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.options import ConsoleOptions
+from skylarkmq.clients.sdk import Client, Message, Producer
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.message import PropertyName
 from tests.clients.console.conftest import Browser, opened, opened_application, text_of
 

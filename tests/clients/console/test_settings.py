@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, free_ports
-from skylarkmq.clients import Client, Message, Producer, PushConsumer, ReceivedMessage
-from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.pages.settings import HIDDEN, _shown
+from skylarkmq.clients.sdk import Client, Message, Producer, PushConsumer, ReceivedMessage
+from skylarkmq.clients.sdk.admin.admin import Admin
 from tests.clients.console.conftest import Browser, notice_of, opened, text_of
 
 

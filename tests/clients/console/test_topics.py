@@ -2,11 +2,11 @@
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
-from skylarkmq.clients.blocking import Admin
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.console.cluster import Cluster, Target
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.paging import PAGE_ROWS
+from skylarkmq.clients.sdk.blocking import Admin
 from tests.clients.console.conftest import Browser, notice_of, opened, text_of
 from tests.clients.console.fake_cluster import FakeAdmin, made_of
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, running
-from skylarkmq.clients import Client, Message, Producer, TransactionProducer, TransactionState
-from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from skylarkmq.clients.console.waiting_messages import timers_in, transactions_in
+from skylarkmq.clients.sdk import Client, Message, Producer, TransactionProducer, TransactionState
+from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.protocol.message import MessageExt
 from tests.clients.console.conftest import Browser, notice_of, text_of
 

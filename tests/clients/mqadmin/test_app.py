@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.in_process import free_ports
+from skylarkmq.broker.app.in_process import free_ports
 from skylarkmq.clients.mqadmin import app
 from tests.clients.mqadmin.conftest import RunCommand
 

@@ -4,7 +4,7 @@ import pytest
 import typer
 from pyspark.errors import PySparkException
 
-from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.sdk.errors import ClientClosed
 from skylarkmq.clients.spark.command_line import (
     FAILED,
     NOT_STARTED,

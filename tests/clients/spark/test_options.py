@@ -3,7 +3,7 @@
 import pytest
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.clients.spark.cluster_options import cluster_fields
 from skylarkmq.clients.spark.options import (
     Option,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from skylarkmq.clients.errors import BrokerError, NoRoute
+from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
 from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
 from skylarkmq.protocol.codes import ResponseCode
 

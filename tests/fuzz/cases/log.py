@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from skylarkmq.broker.histogram import python_count_up
+from skylarkmq.broker.base.histogram import python_count_up
+from skylarkmq.broker.store.dispatch.dispatch import python_gather_units, python_publish
 from skylarkmq.broker.store.index.entries import PythonIndexEntries
 from skylarkmq.broker.store.index.hashing import Numbers
 from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
 from skylarkmq.broker.store.queue.tail import PythonQueueTail
+from skylarkmq.broker.store.queue.topic_traffic import python_note_units
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
-from skylarkmq.broker.store.reput import python_gather_units, python_publish
-from skylarkmq.broker.store.topic_traffic import python_note_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import INDEX_ITEM, IndexLayout, index_keys
 from skylarkmq.protocol.record_checksum import with_checksum_space

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from skylarkmq.broker.host import page_faults
+from skylarkmq.broker.base import page_faults
 from skylarkmq.clients.mqbench.in_flight import PythonField, PythonInFlight
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, index_keys

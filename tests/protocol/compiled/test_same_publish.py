@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
+from skylarkmq.broker.store.dispatch.dispatch import python_gather_units, python_publish
 from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
 from skylarkmq.broker.store.queue.tail import PythonQueueTail
+from skylarkmq.broker.store.queue.topic_traffic import python_note_units
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
-from skylarkmq.broker.store.reput import python_gather_units, python_publish
-from skylarkmq.broker.store.topic_traffic import python_note_units
 from skylarkmq.protocol import compiled
 
 record: Any = compiled.load("record")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.dispatch.dispatch import python_gather_units
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.index.entries import Entries, PythonIndexEntries
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
 from skylarkmq.broker.store.log.record_batch import PythonRecordBatch
 from skylarkmq.broker.store.queue.tail import PythonQueueTail
-from skylarkmq.broker.store.reput import python_gather_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import IndexLayout, index_keys
 from skylarkmq.protocol.record import Record, iterate

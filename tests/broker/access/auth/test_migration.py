@@ -7,7 +7,7 @@ import pytest
 from skylarkmq.broker.access.auth.migration import PlainAccount, migrate, plain_accounts
 from skylarkmq.broker.access.auth.policies import Acls
 from skylarkmq.broker.access.auth.users import User, Users, UserType
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 ADMIN = PlainAccount("rocketmq2", "12345678", is_admin=True)
 CLIENT = PlainAccount(

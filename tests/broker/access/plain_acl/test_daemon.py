@@ -12,7 +12,7 @@ import yaml
 
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.signature import SigningKey
-from tests.broker.test_cli import on_free_ports, refusal, run
+from tests.broker.app.test_cli import on_free_ports, refusal, run
 from tests.harness.daemon import MQBROKER, Daemon, running
 from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK

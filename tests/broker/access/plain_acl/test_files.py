@@ -11,7 +11,7 @@ import yaml
 from skylarkmq.broker.access.plain_acl.addresses import address_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.files import AclFiles, Version
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.base.errors import StartError
 
 NOW_MS = 1_700_000_000_000
 OF_ROCKETMQ = """\

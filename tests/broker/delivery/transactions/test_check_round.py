@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq.broker.delivery.transactions.check_round import SLICE_MESSAGES, CheckRound
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
-from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.broker.store.log.running_flags import RunningFlag
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.transactions import CheckTransactionHeader

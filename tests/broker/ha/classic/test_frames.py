@@ -15,7 +15,7 @@ from skylarkmq.broker.ha.classic.frames import (
     pack_header,
     pack_report,
 )
-from skylarkmq.broker.ha.frames import PREFACE
+from skylarkmq.broker.ha.link.frames import PREFACE
 
 TRANSFERS = [Transfer(0, b"first"), Transfer(5, b""), Transfer(5, b"\0" * 100)]
 STREAM = b"".join(pack_header(offset, len(data)) + data for offset, data in TRANSFERS)

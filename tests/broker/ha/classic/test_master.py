@@ -15,8 +15,8 @@ import pytest
 from skylarkmq.broker.ha.classic.frames import pack_report
 from skylarkmq.broker.ha.classic.master import ClassicMaster
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.port.server import HaServer
 from skylarkmq.broker.ha.refused import Refused
-from skylarkmq.broker.ha.server import HaServer
 from skylarkmq.broker.ha.status import CopyState
 from skylarkmq.broker.store.log.append import PutStatus
 from tests.harness.classic_slaves import RawSlave

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from skylarkmq.broker.ha.classic.frames import MAX_TRANSFER_BYTES, pack_header
-from skylarkmq.broker.ha.classic.master_calls import MasterCalls
 from skylarkmq.broker.ha.classic.slave import ClassicSlave, SlaveConfig
+from skylarkmq.broker.ha.tables.master_calls import MasterCalls
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.store.replica.errors import ReplicaError

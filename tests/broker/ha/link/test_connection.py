@@ -13,7 +13,9 @@ import pytest
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello
-from skylarkmq.broker.ha.frames import (
+from skylarkmq.broker.ha.link import catch_up, feed, links
+from skylarkmq.broker.ha.link.connection import GREETING_S
+from skylarkmq.broker.ha.link.frames import (
     MAX_CONTROL_BYTES,
     MAX_HANDSHAKE_BYTES,
     PREFACE,
@@ -22,8 +24,6 @@ from skylarkmq.broker.ha.frames import (
     encode,
     unchecked_data_head,
 )
-from skylarkmq.broker.ha.link import catch_up, feed, links
-from skylarkmq.broker.ha.link.connection import GREETING_S
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.peers import Peer
 from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes, TestGroup, is_catching_up

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.ha.core.messages import Data
-from skylarkmq.broker.ha.frames import lone_data
 from skylarkmq.broker.ha.link.feed import LastFrame
+from skylarkmq.broker.ha.link.frames import lone_data
 from tests.broker.ha.link.group import FileLog
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.messages import Beat, Hello, Refused
-from skylarkmq.broker.ha.frames import Challenge, Proof
+from skylarkmq.broker.ha.link.frames import Challenge, Proof
 from skylarkmq.broker.ha.link.handshake import MISSING, UNEXPECTED, WRONG, Handshake, HandshakeError
 
 SECRET = b"sixteen bytes or more"

@@ -10,8 +10,8 @@ import pytest
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello
-from skylarkmq.broker.ha.frames import PREFACE, encode
 from skylarkmq.broker.ha.link import catch_up, connection, feed
+from skylarkmq.broker.ha.link.frames import PREFACE, encode
 from tests.broker.ha.link.group import SEGMENT, SKIPPED_EPOCHS, TAKE_OVER_EPOCHS, TestGroup, TestNode, is_catching_up
 from tests.harness.waiting import until
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.ha.core.epochs import EpochHistory, founded
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
@@ -23,8 +23,8 @@ from skylarkmq.broker.ha.peers import parse_peers
 from skylarkmq.broker.ha.status import ReplicationStatus
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.broker.store.backup.backups import back_up, restored
 from tests.harness.stores import Clock, config_of, message, opened

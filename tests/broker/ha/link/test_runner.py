@@ -27,7 +27,7 @@ from skylarkmq.broker.ha.core.messages import Ack, Data, Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.runner import SHOW_DELAY_S, DamagedLogError, Runner
 from skylarkmq.broker.ha.link.threads import DiskCalls
-from skylarkmq.broker.store.errors import SegmentNotReadyError
+from skylarkmq.broker.store.files.errors import SegmentNotReadyError
 
 FAILED = Restart("a sync of the log failed", new_store=True)
 

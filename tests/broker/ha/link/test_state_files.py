@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import HaState
 from skylarkmq.broker.ha.core.record import GroupRecord
@@ -17,7 +17,7 @@ from skylarkmq.broker.ha.link.state_files import (
     encode_epochs,
 )
 from skylarkmq.broker.ha.link.static_decisions import Revised, encode_revised
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 
 FOUNDED = founded("a")

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     Event,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from skylarkmq.broker.delivery.client_calls import CallFailed, ClientCalls
-from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.delivery.calls.client_calls import CallFailed, ClientCalls
+from skylarkmq.broker.delivery.calls.request_reply import Replies
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.ops.collectors.calls import CallCollector
 from skylarkmq.broker.ops.steps import Value

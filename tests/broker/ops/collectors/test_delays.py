@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.collectors.delays import DelayCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.delayed import DELAYS_MS, delayed, offsets_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from skylarkmq.broker.ops.collectors.groups import GroupCollector, earlier
 from skylarkmq.broker.ops.steps import Value
-from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.files.cold_reads import ColdRead, Range
 from skylarkmq.protocol.bodies.enums import MessageModel
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat

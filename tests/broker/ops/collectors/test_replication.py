@@ -1,5 +1,6 @@
 """Metrics of replication."""
 
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ha.status import (
     COMMIT_BOUNDS_S,
     CopyState,
@@ -8,7 +9,6 @@ from skylarkmq.broker.ha.status import (
     ReplicationStatus,
     Role,
 )
-from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.broker.ops.collectors.replication import ReplicationCollector
 from skylarkmq.broker.ops.steps import Value

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.stores import opened

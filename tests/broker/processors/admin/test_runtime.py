@@ -8,8 +8,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics
-from skylarkmq.broker.delivery.throughput import Counters, Throughput
+from skylarkmq.broker.counters.put_latency import PutLatencyStatistics
+from skylarkmq.broker.counters.throughput import Counters, Throughput
 from skylarkmq.broker.processors.admin.runtime import (
     RuntimeConfig,
     RuntimeProcessor,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.config import FlushDiskType
+from skylarkmq.broker.store.files.config import FlushDiskType
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand

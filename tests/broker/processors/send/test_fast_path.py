@@ -14,7 +14,7 @@ from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.store.config import FlushDiskType
+from skylarkmq.broker.store.files.config import FlushDiskType
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol import compiled, stream
 from skylarkmq.protocol.bodies.topic import TopicConfig

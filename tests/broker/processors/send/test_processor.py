@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.access.quota_refusals import Refusals
+from skylarkmq.broker.app.sections.wiring import Production, ProductionConfig, Tables
+from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
@@ -20,11 +21,10 @@ from skylarkmq.broker.processors.send.checks import SendConfig
 from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.request_latency import Latencies
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.wiring import Production, ProductionConfig, Tables
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery import request_reply as delivery_replies
+from skylarkmq.broker.delivery.calls import request_reply as delivery_replies
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.client_calls import PushReplyHeader

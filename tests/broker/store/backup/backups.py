@@ -5,8 +5,8 @@ from random import Random
 from typing import Any, Final
 
 from skylarkmq.broker.store.backup import BackedUp, BackupOptions, Restored, RestoreOptions, backup, restore
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.fsck import Finding, Severity, Sizes, check
 from skylarkmq.protocol.disk import IndexLayout, offset_file_name
 from tests.harness.stores import (

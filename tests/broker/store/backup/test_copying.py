@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from skylarkmq.broker.store.backup.copying import PIECE_BYTES, Copier, Pace, checksum
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 
 SIZE = 100_000
 

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 import pytest
 
 from skylarkmq.broker.store.backup import BackupError
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.broker.store.backup.backups import back_up, flush, log_bytes, problems, put, restored
 from tests.harness.faulty_disk import SHORT_WRITE, FaultyDisk

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.store.backup import BackupError
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.protocol.disk import FILLER_UNIT, offset_file_name
 from skylarkmq.protocol.javajson import loads
 from tests.broker.store.backup.backups import (

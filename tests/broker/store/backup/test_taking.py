@@ -12,8 +12,8 @@ import pytest
 
 from skylarkmq.broker.store.backup import BackupError
 from skylarkmq.broker.store.backup.manifest import load_manifest
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.protocol.disk import offset_file_name
 from tests.broker.store.backup.backups import (
     Killed,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner, Result
 
-from skylarkmq.broker.cli import mqbroker
+from skylarkmq.broker.app.cli import mqbroker
 from skylarkmq.broker.store.backup.manifest import LARGEST_STATE
 from skylarkmq.protocol.disk import offset_file_name
 from tests.broker.store.backup.backups import back_up, put

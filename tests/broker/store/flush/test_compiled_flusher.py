@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.flush import compiled_flusher
 from skylarkmq.broker.store.flush.compiled_flusher import CompiledFlusher
 from skylarkmq.broker.store.flush.flusher import Target
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 
 pytestmark = pytest.mark.skipif(not compiled_flusher.is_available, reason="the compiled module is not built")
 

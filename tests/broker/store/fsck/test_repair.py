@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from skylarkmq.broker.store.errors import StoreLockedError
+from skylarkmq.broker.store.files.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.files.errors import StoreLockedError
 from skylarkmq.broker.store.fsck import Severity, Sizes, check
 from skylarkmq.broker.store.fsck.repair import Repaired, repair
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.files.disk import Disk
 from skylarkmq.broker.store.index.entries import Entries
 from skylarkmq.broker.store.index.file import FEW_KEYS, IndexFile
 from skylarkmq.broker.store.index.hashing import hash_keys, int64_array

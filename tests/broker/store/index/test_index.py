@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skylarkmq.broker.store.index.index import BATCH_KEYS, Index
 from skylarkmq.broker.store.index.search import SearchCriteria, run_now
-from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import IndexLayout, index_hash
 from tests.harness.rounds import rounds

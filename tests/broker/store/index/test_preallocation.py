@@ -11,7 +11,7 @@ from skylarkmq.broker.store.index.index import Index
 from skylarkmq.broker.store.index.preallocation import PREALLOCATED_FILE
 from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.running_flags import RunningFlags
+from skylarkmq.broker.store.log.running_flags import RunningFlags
 from skylarkmq.protocol.disk import IndexLayout, index_hash
 from tests.harness.stepped_helpers import SteppedCalls
 from tests.harness.stores import Clock, TestDisk, message

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.host import page_faults
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import LostBytesError, StoreError
+from skylarkmq.broker.base import page_faults
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import LostBytesError, StoreError
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.entries import Entries
 from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.index.hashing import int64_array
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.protocol.disk import IndexLayout
 from tests.harness.stores import Opened, message, opened
 
@@ -74,7 +74,7 @@ def test_a_failing_disk_fails_only_cold_reads(tmp_path: Path, monkeypatch: pytes
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with monkeypatch.context() as failing:
-            failing.setattr("skylarkmq.broker.store.cold_reads.os.preadv", refuse)
+            failing.setattr("skylarkmq.broker.store.files.cold_reads.os.preadv", refuse)
             with pytest.raises(OSError, match="Input/output error"):
                 it.store.get("T", 0, 0, 3)
             it.put(message(b"later"))

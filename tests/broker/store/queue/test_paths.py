@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.log.record_rules import may_have_queue
+from skylarkmq.broker.store.files.record_rules import may_have_queue
 from skylarkmq.broker.store.queue.paths import QueuePaths, parse_queue_id
 
 FIRST = f"{0:020}"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.disk import FILLER_UNIT, UNIT
 from tests.harness.stores import QUEUE_SEGMENT_BYTES, Opened, message, opened

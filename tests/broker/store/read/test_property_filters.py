@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.files.cold_reads import ColdRead, Range
 from skylarkmq.broker.store.read import property_filters
 from skylarkmq.broker.store.read.log_reads import LogReads
 from skylarkmq.broker.store.read.property_filters import PropertyTests

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.read import residency
 from skylarkmq.broker.store.read.residency import RESIDENCY_TTL_S, WINDOW_BYTES, Residency
 

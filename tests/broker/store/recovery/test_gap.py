@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.read.queue_reads import GetStatus
 from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, records_of

@@ -9,7 +9,7 @@ from skylarkmq.broker.store.fsck import Severity, check
 from skylarkmq.broker.store.fsck.repair import repair
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.broker.store.log.append import PutStatus
-from skylarkmq.broker.store.queue.offset_by_time import Boundary
+from skylarkmq.broker.store.read.offset_by_time import Boundary
 from skylarkmq.broker.store.read.queue_reads import GetStatus
 from skylarkmq.protocol.disk import FILLER_UNIT, Checkpoint
 from skylarkmq.protocol.record import QUEUE_OFFSET_AT

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.files.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import PutStatus
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import UNIT, Checkpoint, offset_file_name
 from tests.harness.stores import Clock, Opened, config_of, message, opened

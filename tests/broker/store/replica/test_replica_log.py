@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.store.files.record_rules import has_unit
+from skylarkmq.broker.store.files.zero_fill import STRETCH_BYTES
+from skylarkmq.broker.store.flush.follower_flush import FEW_BYTES
 from skylarkmq.broker.store.log.append import PutStatus
-from skylarkmq.broker.store.log.record_rules import has_unit
-from skylarkmq.broker.store.log.zero_fill import STRETCH_BYTES
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.replica import log_dispatch
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaError
-from skylarkmq.broker.store.replica.follower_flush import FEW_BYTES
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
-from tests.broker.store.log.test_zero_fill import LOG, reserved
+from tests.broker.store.files.test_zero_fill import LOG, reserved
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.rounds import rounds

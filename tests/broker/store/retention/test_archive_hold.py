@@ -10,7 +10,7 @@ import pytest
 
 from skylarkmq.broker.ops.collectors.storage import StorageCollector
 from skylarkmq.broker.ops.steps import Value
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.retention.archive_hold import HoldStatistics
 from skylarkmq.broker.store.retention.rules import HOUR_MS
 from skylarkmq.protocol.archive_mark import MAX_MARK_BYTES, ArchiveMark, encode_mark

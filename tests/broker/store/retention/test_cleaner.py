@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import PutStatus
-from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read.queue_reads import GetStatus
 from skylarkmq.broker.store.retention.rules import HOUR_MS
 from skylarkmq.protocol.disk import offset_file_name

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.retention.rules import HOUR_MS, DiskUsage, RetentionRules, local_hour, measure
 from tests.harness.stores import Clock, TestDisk
 

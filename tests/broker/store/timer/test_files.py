@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import LoadStopped
+from skylarkmq.broker.store.files.disk import Disk
+from skylarkmq.broker.store.files.errors import LoadStopped
 from skylarkmq.broker.store.timer.files import (
     NOT_SYNCED,
     NOT_WRITTEN,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.mqadmin.doctor.examination import CHECKS
 from skylarkmq.clients.mqadmin.doctor.findings import Finding, NotExamined, Report
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from skylarkmq import Message, blocking
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ClientConnection, ConsumerConnection
 from skylarkmq.protocol.bodies.enums import MessageModel

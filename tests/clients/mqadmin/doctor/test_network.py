@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from skylarkmq import Admin
-from skylarkmq.broker.in_process import free_ports, loop_in_a_thread, wait
-from skylarkmq.clients.errors import ClientError, ConnectFailed
+from skylarkmq.broker.app.in_process import free_ports, loop_in_a_thread, wait
 from skylarkmq.clients.mqadmin.doctor.examination import examine
 from skylarkmq.clients.mqadmin.doctor.findings import Check
 from skylarkmq.clients.mqadmin.doctor.network import advertised_addresses
 from skylarkmq.clients.mqadmin.doctor.subject import State, Subject, Target
+from skylarkmq.clients.sdk.errors import ClientError, ConnectFailed
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

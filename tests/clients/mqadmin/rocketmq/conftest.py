@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from skylarkmq import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
-from skylarkmq.broker.in_process import InProcessBroker, loop_in_a_thread, wait
+from skylarkmq.broker.app.in_process import InProcessBroker, loop_in_a_thread, wait
 from tests.clients.peer import until
 from tests.harness.limits import WAIT_LIMIT_S
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, free_ports
-from skylarkmq.clients.admin.properties import encode_properties
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports
+from skylarkmq.clients.sdk.admin.properties import encode_properties
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, free_ports
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, KVTable
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.rocketmq.conftest import GROUP, TOPIC, Live
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo, ProcessQueueInfo
 from skylarkmq.protocol.bodies.connections import ClientConnection, ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

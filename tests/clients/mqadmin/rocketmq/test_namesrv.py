@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, free_ports
+from skylarkmq.broker.app.in_process import InProcessBroker, free_ports
 from tests.clients.mqadmin.conftest import RunCommand
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.connections import ClientConnection, ConsumerConnection
 from skylarkmq.protocol.bodies.enums import MessageModel

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.clients.mqadmin.conftest import RunCommand
 
 SECRET = "an-admins-secret"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from skylarkmq import Message, MessageQueue, blocking
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

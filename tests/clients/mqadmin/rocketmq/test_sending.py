@@ -2,7 +2,7 @@
 
 import re
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from tests.clients.mqadmin.conftest import RunCommand
 
 

@@ -1,6 +1,6 @@
 """The command statsAll."""
 
-from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.mqadmin.rocketmq.stats import messages_of_day
 from skylarkmq.protocol.bodies.stats import BrokerStatsData, StatsItem
 from tests.clients.mqadmin.conftest import RunCommand

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.clients.mqadmin.conftest import RunCommand
 
 ROOT_SECRET = "the-secret-of-root"

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 
 from skylarkmq import Message
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
-from skylarkmq.clients.blocking import Producer
-from skylarkmq.clients.printed_output import fields_table
+from skylarkmq.clients.sdk.blocking import Producer
 from skylarkmq.clients.spark.jobs import duplicates, trace_summary
 from skylarkmq.clients.spark.jobs.dead_letters_command import letters
 from skylarkmq.clients.spark.jobs.duplicates_command import duplicates as duplicates_command
 from skylarkmq.clients.spark.jobs.lag_command import lag as lag_command
 from skylarkmq.clients.spark.jobs.messages import NEEDED
 from skylarkmq.clients.spark.jobs.traces_command import traces
+from skylarkmq.clients.terminal.printed_output import fields_table
 from tests.harness.ports import free_ports
 
 UNUSED_ADDRESS = f"127.0.0.1:{free_ports(1)[0]}"

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from rich.table import Table
 
-from skylarkmq.clients.printed_output import print_tables
 from skylarkmq.clients.spark.jobs import dead_letters_command, duplicates_command, lag_command, traces_command
 from skylarkmq.clients.spark.jobs.dead_letters import DeadLettersSummary
 from skylarkmq.clients.spark.jobs.duplicates import Distance, Duplicated, DuplicatesSummary, Place
 from skylarkmq.clients.spark.jobs.lag import LagSummary
 from skylarkmq.clients.spark.jobs.trace_summary import Consuming, Producing, Slow, Spread, TracesSummary
+from skylarkmq.clients.terminal.printed_output import print_tables
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skylarkmq import Message
-from skylarkmq.clients.blocking import Producer
+from skylarkmq.clients.sdk.blocking import Producer
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from skylarkmq.clients.spark.pipeline.progress import lag, left, line
 from tests.harness.ports import free_ports

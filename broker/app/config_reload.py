@@ -1,0 +1,77 @@
+"""Settings that the parts of a running broker apply at once: one subscription each.
+
+A subscription selects the part of the configuration that a component uses, and the callback for a changed value. All
+other settings take effect at the next start. Source: docs/formats.md, "Settings at run time".
+"""
+
+from collections.abc import Mapping
+
+from skylarkmq.broker.app.parts import Parts
+from skylarkmq.broker.app.sections.derived import (
+    groups_config,
+    live_namesrv,
+    live_remoting,
+    live_store,
+    live_timer,
+    notices_config,
+    offsets_config,
+    pool_limits_of,
+    pull_config,
+    recall_config,
+    send_config,
+    transactions_config,
+)
+from skylarkmq.broker.config.live import LiveSettings
+from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
+
+
+def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
+    """Subscribe the parts to every change that they can apply."""
+    subscribe = settings.subscribe
+    subscribe(lambda config: config.broker.broker_permission, parts.topics.permit)
+    subscribe(
+        lambda config: config.broker.auto_create_topic_enable,
+        lambda allowed: parts.topics.allow_auto_creation(allowed=allowed),
+    )
+    subscribe(groups_config, parts.groups.configure)
+    subscribe(offsets_config, parts.offsets.configure)
+    subscribe(lambda config: config.limits, parts.limits.configure)
+    subscribe(live_store(settings.config), parts.store.configure)
+    subscribe(send_config, parts.production.checks.configure)
+    subscribe(send_config, parts.send_backs.configure)
+    subscribe(lambda config: config.store.max_message_size, parts.production.messages.set_max_message_size)
+    subscribe(lambda config: config.store.max_message_size, parts.ends.set_max_message_size)
+    subscribe(transactions_config, parts.background.transactions.configure)
+    subscribe(
+        lambda config: (config.broker.region_id, config.broker.trace_on),
+        lambda values: parts.production.responses.configure(values[0], trace_on=values[1]),
+    )
+    subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
+    subscribe(
+        lambda config: config.broker.store_reply_message_enable,
+        lambda stored: parts.reply_sends.configure(are_stored=stored),
+    )
+    subscribe(
+        lambda config: config.broker.use_server_side_reset_offset,
+        lambda by_broker: parts.resets.configure(by_broker=by_broker),
+    )
+    subscribe(pull_config, parts.pulls.configure)
+    subscribe(lambda config: config.store.default_query_max_num, parts.queries.limit_unique_keys)
+    subscribe(notices_config, parts.clients.configure)
+    subscribe(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
+    subscribe(pool_limits_of, lambda limits: _limit(parts.pools, limits))
+    subscribe(live_timer(settings.config), parts.background.timers.configure)
+    subscribe(lambda config: config.broker.flush_delay_offset_interval, parts.background.delay_offsets.save_every)
+    subscribe(recall_config, parts.recalls.configure)
+    subscribe(lambda config: config.quotas, parts.usage.configure)
+    subscribe(lambda config: config.audit.audit_sample_one_in, parts.usage.sample)
+    subscribe(live_remoting(settings.config), parts.server.selector.configure)
+    name_server, namesrv = parts.name_server, settings.config.namesrv
+    if name_server is not None and namesrv is not None:
+        subscribe(live_namesrv(namesrv), name_server.configure)
+
+
+def _limit(pools: Mapping[str, Pool], limits: Mapping[str, tuple[int, PoolLimits]]) -> None:
+    for name, (capacity, limit) in limits.items():
+        pools[name].configure(capacity, limit)

@@ -1,0 +1,176 @@
+"""Background delivery: messages that are not stored in their topic at once, and messages that the broker makes itself.
+
+    deferral    defers messages: rewrites them to an internal topic on their way into the log
+    puts        stores messages of the broker itself
+    delay       delivers from the queues of the delay levels
+    timers      deliver at the requested time
+    endings     commit and roll back transactions; transaction_checks sends checks for the open ones
+
+A slave delivers nothing. It accepts no message, so it only keeps the files of the timers and the delay offsets like its
+master's (broker/ha/tables/tables.py).
+
+The parts are wired here. `broker/app/daemon.py` starts them after the tables and before requests are accepted, and
+stops them after the last request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from skylarkmq.broker.app.sections.derived import timers_config, transactions_config
+from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.ending import Endings
+from skylarkmq.broker.delivery.transactions.progress import Progress
+from skylarkmq.broker.delivery.transactions.recheck import Recheck
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.ha.config import BrokerRole
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.saver import Table
+from skylarkmq.broker.store.files.config import parse_delay_levels
+from skylarkmq.broker.store.files.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import PropertyName
+
+DELAY_OFFSETS_FILE: Final = "delayOffset.json"
+
+Kept = tuple[Table, str, Callable[[bytes], object]]
+"""A table, the name of its file, and the decoder that rejects a damaged file."""
+
+
+class TransactionEnds:
+    """The parts that end and check the transactions of one store. `steady_ms` is never set."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        store: MessageStore,
+        puts: InternalPuts,
+        defer: Defer,
+        offsets: ConsumerOffsetTable,
+        sessions: ClientSessions,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self.endings = Endings(store, puts, transactions, defer, now_ms)
+        self.recheck = Recheck(store, puts, transactions)
+        self.progress = Progress(offsets)
+        self.checks = TransactionChecks(store, transactions, self.progress, sessions.producers_to, now_ms, steady_ms)
+
+    def __repr__(self) -> str:
+        return f"<TransactionEnds {self.checks!r}>"
+
+
+class Background:
+    """The parts of one broker. `now_ms` returns Unix time, `steady_ms` a clock that is never set."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        store: MessageStore,
+        arrivals: Arrivals,
+        sessions: ClientSessions,
+        offsets: ConsumerOffsetTable,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        delays_ms = parse_delay_levels(config.store.message_delay_level)
+        self._store = store
+        self._delivers = config.replication.broker_role is not BrokerRole.SLAVE
+        self.puts = InternalPuts(store)
+        self.transactions = Transactions(transactions_config(config))
+        self.timers = Timers(timers_config(config), store, now_ms)
+        fast_defers = dict.fromkeys(TIMER_REQUESTS, self.timers.admission.defer_fast)
+        self.deferral = Deferral(
+            delays_ms,
+            self.timers.admission.defer,
+            self.transactions.half,
+            {**fast_defers, PropertyName.TRANSACTION_PREPARED: self.transactions.defer_half_fast},
+            self.timers.admission.check,
+        )
+        self.timers.admission.note_request = self.deferral.note_request
+        ends = TransactionEnds(
+            self.transactions, store, self.puts, self.deferral.defer, offsets, sessions, now_ms, steady_ms
+        )
+        self.endings, self.recheck, self.transaction_checks = ends.endings, ends.recheck, ends.checks
+        self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
+        self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)
+        arrivals.watch(SystemTopic.SCHEDULE, self.delay.arrived)
+        arrivals.watch(SystemTopic.TIMER, self.timers.arrived)
+
+    def __repr__(self) -> str:
+        return f"<Background {self.delay!r} {self.transactions!r}>"
+
+    def kept(self) -> list[Kept]:
+        """Return the tables that are loaded before the start and saved when they change."""
+        return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
+
+    def load(self, should_stop: Callable[[], bool]) -> None:
+        """Open the files of the timers. Raises StoreError if they cannot be used, LoadStopped once `should_stop`
+        returns True.
+
+        This may take a while. It may run in a thread as long as the event loop does not use the store.
+        """
+
+        def check_stop() -> None:
+            if should_stop():
+                raise LoadStopped
+
+        try:
+            self.timers.load(check_stop)
+        except LoadStopped:
+            self.close()
+            raise
+        except (StoreError, OSError) as error:
+            self.close()
+            raise StoreError(f"timers cannot be opened: {error}") from error
+
+    def close(self) -> None:
+        """Close what `load` has opened, if `start` was not called."""
+        self.timers.files.close()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start to deliver, except on a slave."""
+        if not self._delivers:
+            return
+        self.timers.start(loop)
+        self.delay.start(loop)
+        self.transaction_checks.start(loop)
+
+    async def stop(self) -> None:
+        """Stop to deliver; the tables then contain all progress."""
+        if self._delivers:
+            await self.transaction_checks.stop()
+        await self.timers.stop()
+        if self._delivers:
+            await self.delay.stop()
+
+    def step(self, now_ms: int) -> None:
+        """Save changed tables, and start the transaction checks that are due."""
+        if self._delivers:
+            self.transaction_checks.step(now_ms)
+        self.timers.step(now_ms)
+        self.delay_offsets.step(now_ms, self._store.flushed_offset)
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the state of a deleted topic."""
+        self.deferral.forget_topic(topic)
+        self.timers.forget_topic(topic)
+        self.transactions.forget_topic(topic)
+
+    def runtime(self) -> dict[str, object]:
+        """Return the rows of these parts in the runtime information."""
+        levels: dict[str, object] = {
+            f"scheduleMessageOffset_{level}": f"{offset},{end}"
+            for level, (offset, end) in self.delay.progress().items()
+        }
+        return levels | self.timers.runtime()

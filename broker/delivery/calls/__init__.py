@@ -1,0 +1,1 @@
+"""Calls from the broker to clients: requests, notifications of groups, replies."""

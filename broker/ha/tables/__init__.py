@@ -1,0 +1,1 @@
+"""How a slave copies the tables of its master, and when."""

@@ -1,0 +1,1 @@
+"""What the metrics page of each daemon contains: the collectors, and the constant labels."""

@@ -1,0 +1,1 @@
+"""Dispatch of stored messages to queues, arrivals and the index."""
