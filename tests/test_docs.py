@@ -1,8 +1,11 @@
 """The documents agree with the repository: cited headings, linked files and named modules exist."""
 
+import ast
 import os
 import re
+from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -20,6 +23,7 @@ SOURCES = [
 MODULES = {path.name for path in (*SOURCES, *(ROOT / "deploy").rglob("*.py"), ROOT / "setup.py")}
 CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
 MODULE_NAME = re.compile(r"(?<![\w/.*-])([\w-]+\.py)\b")
+CLASS_MEMBER = re.compile(r"\b([A-Z]\w+)\.([a-z_]\w*)")
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")
 
 
@@ -61,6 +65,56 @@ def test_modules_named_without_a_folder_exist(path: Path) -> None:
     text = path.read_text()
     examples = set(re.findall(r'^```python title="(.+)"$', text, flags=re.MULTILINE))
     assert sorted(set(MODULE_NAME.findall(text)) - MODULES - examples) == []
+
+
+@cache
+def shipped_modules() -> list[str]:
+    """Return the texts of all modules but the tests."""
+    return [path.read_text() for path in SOURCES if not path.is_relative_to(ROOT / "tests")]
+
+
+@cache
+def members_of(name: str) -> frozenset[str]:
+    """Return the methods and attributes that the classes of this name define themselves, without inherited ones."""
+    statement = re.compile(rf"^class {name}\b", flags=re.MULTILINE)
+    modules = [ast.parse(text) for text in shipped_modules() if statement.search(text)]
+    parts = [
+        part
+        for module in modules
+        for node in module.body
+        if isinstance(node, ast.ClassDef) and node.name == name
+        for part in ast.walk(node)
+    ]
+    functions = {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return frozenset(functions | {part.attr for part in parts if is_set_on_self(part)})
+
+
+def is_set_on_self(part: ast.AST) -> TypeGuard[ast.Attribute]:
+    """Return whether a part of a class is the target of an assignment to an attribute of `self`."""
+    if not isinstance(part, ast.Attribute) or not isinstance(part.ctx, ast.Store):
+        return False
+    return isinstance(part.value, ast.Name) and part.value.id == "self"
+
+
+def undefined_members(text: str) -> list[str]:
+    """Return each `Class.member` of a text that no class of that name defines."""
+    return sorted(
+        f"{name}.{member}" for name, member in set(CLASS_MEMBER.findall(text)) if member not in members_of(name)
+    )
+
+
+def test_functions_named_in_the_stations_of_a_message_exist() -> None:
+    """Each `Class.function` in the drawings of docs/architecture.md, and below them, is defined by its class."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("\n## Stations of a message in the store\n")[2].partition("\n## ")[0]
+    assert {"CommitLog", "FollowerLog", "Reput"} <= {name for name, _ in CLASS_MEMBER.findall(section)}
+    assert undefined_members(section) == []
+
+
+def test_a_removed_function_is_reported() -> None:
+    """A method that a class does not have, or only inherits, counts as missing."""
+    text = "CommitLog.commit, CommitLog.removed, FollowerLog.commit, NoSuchClass.commit"
+    assert undefined_members(text) == ["CommitLog.removed", "FollowerLog.commit", "NoSuchClass.commit"]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
