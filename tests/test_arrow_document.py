@@ -1,4 +1,4 @@
-"""The examples of docs/arrow.md print the output below them; its tables agree with the code."""
+"""The examples of docs/use/arrow.md print the output below them; its tables agree with the code."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from skylarkmq.protocol.message import tags_code
 from tests.clients.cluster import running_cluster
 from tests.harness.stores import message, opened
 
-DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "arrow.md").read_text()
+DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "use" / "arrow.md").read_text()
 EXAMPLE = re.compile(r"^### (.+?)\n.*?^```python\n(.*?)^```\n\n```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 EXAMPLES = {found[1]: (found[2], found[3]) for found in EXAMPLE.finditer(DOCUMENT)}
 OF_STORES = [name for name, (code, _) in EXAMPLES.items() if "/data/store" in code]

@@ -13,7 +13,7 @@ from docs.hooks.formats_sections import FORMATS, anchor
 from docs.hooks.generated_pages import generated_names
 from tests.documents.examples import PAGES, ROOT
 
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text()
 HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS.read_text(), flags=re.MULTILINE)}
 SOURCES = [
     path

@@ -1,4 +1,4 @@
-"""docs/mqadmin.md agrees with the code: the commands for people, and the fields of what they print as JSON.
+"""docs/run/mqadmin.md agrees with the code: the commands for people, and the fields of what they print as JSON.
 
 `python -m tests.test_mqadmin_document` writes the tables of fields.
 """
@@ -13,7 +13,7 @@ from skylarkmq.clients.mqadmin.app import GROUPS
 from skylarkmq.clients.mqadmin.people.output import Result
 from skylarkmq.clients.terminal.printed_output import Summary, fields_table
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "mqadmin.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "run" / "mqadmin.md"
 MODULES = [import_module(f"{people.__name__}.{module.name}") for module in iter_modules(people.__path__)]
 STRUCTS = {
     name: kind

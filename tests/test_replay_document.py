@@ -1,4 +1,4 @@
-"""The section about replays in docs/archive.md: its tables and options are those of the code, its example runs."""
+"""Replays in docs/use/spark/archive.md: tables and options are those of the code, the example runs."""
 
 import re
 from fnmatch import fnmatch
@@ -19,7 +19,7 @@ from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from tests.clients.spark.replay.world import rows
 
-DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "archive.md").read_text()
+DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "use" / "spark" / "archive.md").read_text()
 SECTION = DOCUMENT.partition("\n## Replay\n")[2].partition("\n## ")[0]
 
 

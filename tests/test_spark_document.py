@@ -1,4 +1,4 @@
-"""docs/spark.md agrees with the code: the tables of options and columns, and the names of options in the text."""
+"""docs/use/spark/sources.md agrees with the code: the tables of options and columns, and the options in the text."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from skylarkmq.clients.spark.sink.sink_rows import COLUMNS as SINK_COLUMNS
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 
-PATH = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
+PATH = Path(__file__).resolve().parent.parent / "docs" / "use" / "spark" / "sources.md"
 TEXT = PATH.read_text()
 TABLES: dict[str, Table[Any]] = {"source": SOURCE_OPTIONS, "sink": SINK_OPTIONS, "store": STORE_OPTIONS}
 

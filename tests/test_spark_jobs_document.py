@@ -1,4 +1,4 @@
-"""docs/jobs agrees with the code: the tables of the fields of each summary.
+"""docs/use/spark/jobs agrees with the code: the tables of the fields of each summary.
 
 `python -m tests.test_spark_jobs_document` writes the tables.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from skylarkmq.clients.spark.jobs import dead_letters, duplicates, lag, redrive, trace_summary
 from skylarkmq.clients.terminal.printed_output import Summary, fields_table
 
-PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "jobs").glob("*.md"))
+PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "use" / "spark" / "jobs").glob("*.md"))
 STRUCTS = {
     name: kind
     for module in (dead_letters, duplicates, lag, redrive, trace_summary)

@@ -9,7 +9,7 @@ message without that right counts as absent, so the response does not reveal its
 A heartbeat (34) makes its sender a producer of any group, and a producer gets checks with the half messages of the
 group. *Ours*: only producers that had PUB on the topic of a half message by the account of their heartbeat.
 
-Source: docs/compatibility.md, "Access control of RocketMQ 4.9", "Access control of RocketMQ 5.3".
+Source: docs/reference/compatibility.md, "Access control of RocketMQ 4.9", "Access control of RocketMQ 5.3".
 """
 
 from collections.abc import Callable

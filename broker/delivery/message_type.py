@@ -1,7 +1,7 @@
 """The message types of the metrics: transaction, fifo, delay, or normal.
 
 The type depends on the property names of a stored message, checked in this order. A deferred message counts once when
-it is deferred and once when it is delivered. Source: docs/metrics.md.
+it is deferred and once when it is delivered. Source: docs/reference/metrics.md.
 """
 
 from typing import Final

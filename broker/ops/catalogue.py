@@ -4,8 +4,8 @@ A row has a metric's name, its help text, its kind, the labels that distinguish 
 it off. Labels that are the same in all series of a broker come from the row's scope. Names and labels of `rocketmq_`
 metrics are those of RocketMQ 5 and its exporter, so that their dashboards work; `skylark_` metrics are ours.
 
-A new metric needs a row here and a value from a collector (`broker/ops/collectors`). docs/metrics.md is generated from
-this table.
+A new metric needs a row here and a value from a collector (`broker/ops/collectors`). docs/reference/metrics.md is
+generated from this table.
 """
 
 from enum import Enum

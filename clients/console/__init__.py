@@ -1,4 +1,4 @@
-"""The console: a cluster in the browser, as an ASGI application over `Admin`. docs/console.md introduces it.
+"""The console: a cluster in the browser, as an ASGI application over `Admin`. docs/run/console.md introduces it.
 
     application.py   routes, start and stop
     guard.py         the checks of each request, before a page sees it

@@ -134,12 +134,12 @@ def _config_file(path: Path) -> ConfigFile:
     try:
         return msgspec.convert(tomllib.loads(path.read_text()), ConfigFile)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise usage_error(f"{path}: {error}. See docs/mqadmin.md, Profiles.") from error
+        raise usage_error(f"{path}: {error}. See docs/run/mqadmin.md, Profiles.") from error
 
 
 def _profile(path: Path, name: str) -> Profile:
     if not path.exists():
-        raise usage_error(f"no profile {name}: there is no file {path}. See docs/mqadmin.md, Profiles.")
+        raise usage_error(f"no profile {name}: there is no file {path}. See docs/run/mqadmin.md, Profiles.")
     profiles = _config_file(path).profiles
     if name not in profiles:
         raise usage_error(f"no profile {name} in {path}. Its profiles: {', '.join(sorted(profiles)) or 'none'}.")

@@ -2,7 +2,7 @@
 
     OPTIONS = Table("rocketmq", SourceOptions, (Option("topic", "topic", "target topic"), ...))
     read = parse(OPTIONS, spark_options)        -> SourceOptions
-    markdown(OPTIONS)                           -> the table in docs/spark.md
+    markdown(OPTIONS)                           -> the table in docs/use/spark/sources.md
 
 Spark passes options as a map of strings with case-insensitive names. An unknown name is an error that suggests the
 nearest known name; names that Spark itself adds are ignored. A default is text, as a user would write it, and goes
@@ -190,7 +190,9 @@ def _row(table: Table[Any], name: str) -> Option:
         return row
     near = difflib.get_close_matches(name.lower(), table.by_name, n=1, cutoff=0.5)
     hint = (
-        f"did you mean {_spelled(table.by_name[near[0]], near[0])}?" if near else "see docs/spark.md for all options."
+        f"did you mean {_spelled(table.by_name[near[0]], near[0])}?"
+        if near
+        else "see docs/use/spark/sources.md for all options."
     )
     raise OptionError(f"{table.format_name} has no option {name}: {hint}")
 

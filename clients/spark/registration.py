@@ -1,7 +1,7 @@
 """Registers the formats with a Spark session.
 
-Spark finds the formats of an installed distribution by name (docs/spark.md). Registration is needed for a source tree
-that is not installed, and for sessions that receive the code by `--py-files`.
+Spark finds the formats of an installed distribution by name (docs/use/spark/sources.md). Registration is needed for a
+source tree that is not installed, and for sessions that receive the code by `--py-files`.
 """
 
 from typing import Final

@@ -46,7 +46,8 @@ def request_sections() -> dict[int, str]:
 
 def described(code: RequestCode) -> str:
     """Return the place of a request that the table does not have: another section, or our client alone."""
-    return link_to(code.name).removeprefix(": ") or "not served; sent to RocketMQ's brokers by [mqadmin](../mqadmin.md)"
+    client_only = "not served; sent to RocketMQ's brokers by [mqadmin](../run/mqadmin.md)"
+    return link_to(code.name).removeprefix(": ") or client_only
 
 
 def response_meanings() -> dict[int, str]:

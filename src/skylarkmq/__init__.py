@@ -2,7 +2,7 @@
 
     from skylarkmq import Message, Producer
 
-The SDK's names are those of `skylarkmq.clients.sdk`; docs/sdk.md introduces them. They are loaded on first use, because
+The SDK's names are those of `skylarkmq.clients.sdk`; docs/use/sdk.md introduces them. They are loaded on first use, because
 the broker and Spark's workers import this package without the SDK.
 
     skylarkmq.blocking    the SDK for scripts and threads

@@ -5,7 +5,7 @@
     with scan_store("/data/store", topics="Orders", columns=["keys", "storeTimestamp"]) as reader:
         print(reader.read_all().group_by("keys").aggregate([("storeTimestamp", "max")]))
 
-Both return a pyarrow.RecordBatchReader, which Polars, DuckDB and pandas read, too (docs/arrow.md).
+Both return a pyarrow.RecordBatchReader, which Polars, DuckDB and pandas read, too (docs/use/arrow.md).
 `pip install 'skylarkmq[arrow]'` installs NumPy and PyArrow.
 """
 

@@ -16,7 +16,8 @@
     names       a response to a caller that is not verified contains no name of a normal topic or group, except those
                 that its request contains
 
-The table of rights here is that of the documents, written a second time: docs/compatibility.md, access control.
+The table of rights here is that of the documents, written a second time: docs/reference/compatibility.md, access
+control.
 """
 
 from collections.abc import Iterable, Mapping

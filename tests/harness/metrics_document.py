@@ -1,6 +1,6 @@
-"""Write docs/metrics.md from the metrics catalog.
+"""Write docs/reference/metrics.md from the metrics catalog.
 
-    python -m tests.harness.metrics_document > docs/metrics.md
+    python -m tests.harness.metrics_document > docs/reference/metrics.md
 
 TEXT is the part about all metrics; the tables come from the catalog. A test compares the file with this output.
 """
@@ -40,7 +40,8 @@ checks, quotas, refused registrations, open listeners, files with secrets, the a
 | Setting | Default | |
 |---|---|---|
 | metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
-| metricsAuth | – | the page needs an [account](formats.md#accounts); default: if there are some, except on loopback |
+| metricsAuth | – | the page needs an [account](../formats.md#accounts); \
+default: if there are some, except on loopback |
 | metricsTls | false | the pages use TLS, with the certificate of the broker's ports |
 | metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | \
 0: no health pages and no metrics; not set: the first free port from 5557 on |
@@ -48,8 +49,8 @@ checks, quotas, refused registrations, open listeners, files with secrets, the a
 | metricsOtelCardinalityLimit | 50000 | maximum number of series per metric |
 | enable…Metrics | true | false disables the metrics that the tables mark with the setting |
 
-Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../deploy/prometheus),
-[deploy/grafana](../deploy/grafana).
+Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../../deploy/prometheus),
+[deploy/grafana](../../deploy/grafana).
 
 ## Rules
 

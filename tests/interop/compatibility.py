@@ -1,11 +1,11 @@
-"""Write docs/compatibility.md from the results of a test run.
+"""Write docs/reference/compatibility.md from the results of a test run.
 
 A test reports facts, each a tuple of words: it tries a client with a feature (the marks of matrix.py), or a command of
 mqadmin. The verdict of a fact follows from its tests: one failed test makes it fail, one skipped test makes it "not
 run". The document is a function of the plan and the verdicts, and the verdicts can be read back from it. So a test
 compares the document with the plan without running the clients.
 
-    pytest tests/interop --compatibility docs/compatibility.md
+    pytest tests/interop --compatibility docs/reference/compatibility.md
 """
 
 import re
@@ -32,8 +32,8 @@ OPENING: Final = """\
 # Compatibility
 
 The results of `tests/interop`: RocketMQ's official clients and tools, unchanged from their registries, run against this
-broker. The tests write this page: `pytest tests/interop --compatibility docs/compatibility.md`. Another test compares
-it with their plan, `tests/interop/matrix.py`.
+broker. The tests write this page: `pytest tests/interop --compatibility docs/reference/compatibility.md`. Another test
+compares it with their plan, `tests/interop/matrix.py`.
 
 ✓: passes. –: the client does not have the feature; the reason is below the table.
 
@@ -53,7 +53,7 @@ ACCESS_CONTROL: Final = """\
 ## Access control of RocketMQ 4.9
 
 `aclEnable=true` with `aclStrict=false` decides as RocketMQ 4.9 does. `aclStrict=true`, the default, also checks
-requests that 4.9 permits to every account ([formats.md](formats.md#access-control-of-rocketmq-49)):
+requests that 4.9 permits to every account ([formats.md](../formats.md#access-control-of-rocketmq-49)):
 
 | Code | Name | Needs with `aclStrict` |
 | --- | --- | --- |

@@ -12,7 +12,8 @@ RocketMQ itself gives. Measurements are printed in the terminal summary under "i
 With --access=all every client runs with access control of both generations and every kind of wrong credentials
 (test_access.py); otherwise a sample of these does.
 
-With --compatibility=docs/compatibility.md the run writes that page from the results of its tests (compatibility.py).
+With --compatibility=docs/reference/compatibility.md the run writes that page from the results of its tests
+(compatibility.py).
 """
 
 from pathlib import Path

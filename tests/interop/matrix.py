@@ -1,4 +1,4 @@
-"""The plan of docs/compatibility.md: the RocketMQ features that each official client is tested with.
+"""The plan of docs/reference/compatibility.md: the RocketMQ features that each official client is tested with.
 
 A feature is a row of the document, a client of cases.py a column. The mark `covers` of a test names the feature and the
 clients that it tests; most tests get it from `each_client`, so the plan parametrizes the tests. LACKING gives the

@@ -1,4 +1,4 @@
-"""docs/compatibility.md matches the plan, and the tests cover the plan. No client runs for these checks."""
+"""docs/reference/compatibility.md matches the plan, and the tests cover the plan. No client runs for these checks."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ from tests.interop.cases import CLIENTS
 from tests.interop.compatibility import CLIENT, FACTS, FAILS, NOT_RUN, OFFERED, PASSES, TRIED, Fact, Run, document, read
 from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS, clients_with, pairs_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "compatibility.md"
 
 
 def planned() -> set[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The quick start of docs/spark.md and the first table of docs/tables.md run unchanged."""
+"""The quick start of docs/use/spark/sources.md and the first table of docs/use/spark/tables.md run unchanged."""
 
 import io
 import re
@@ -15,9 +15,9 @@ from tests.harness.daemon import running
 
 pytestmark = pytest.mark.spark
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "use" / "spark" / "sources.md").read_text()
 QUICK_START = TEXT.split("## Quick start")[1].split("\n## ")[0]
-TABLES = (Path(__file__).resolve().parents[2] / "docs" / "tables.md").read_text()
+TABLES = (Path(__file__).resolve().parents[2] / "docs" / "use" / "spark" / "tables.md").read_text()
 FIRST_TABLE = TABLES.split("## A first table in five minutes")[1].split("\n## ")[0]
 SERVER = "127.0.0.1:9876"
 
@@ -31,7 +31,7 @@ def test_the_quick_start_runs(spark: SparkSession, tmp_path: Path, monkeypatch: 
     with running(directory=tmp_path) as daemon:
         said = io.StringIO()
         with redirect_stdout(said):
-            exec(compile(program.replace(SERVER, daemon.namesrv), "docs/spark.md", "exec"), {})
+            exec(compile(program.replace(SERVER, daemon.namesrv), "docs/use/spark/sources.md", "exec"), {})
         assert "read 1000\n" in said.getvalue()
         assert re.search(r"\|paid\|\s*1000\|", said.getvalue())
         command = command.replace(SERVER, daemon.namesrv).replace("-o lake", f"-o {tmp_path / 'lake'}")
@@ -53,11 +53,11 @@ def test_the_first_table_is_written_and_read(
     )  # Spark started elsewhere
     monkeypatch.chdir(tmp_path)
     with running(directory=tmp_path) as daemon:
-        exec(compile(send.replace(SERVER, daemon.namesrv), "docs/tables.md", "exec"), {})
+        exec(compile(send.replace(SERVER, daemon.namesrv), "docs/use/spark/tables.md", "exec"), {})
         done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
         assert done.exit_code == 0, done.output
     said = io.StringIO()
     with redirect_stdout(said):
-        exec(compile(read, "docs/tables.md", "exec"), {})
+        exec(compile(read, "docs/use/spark/tables.md", "exec"), {})
     assert said.getvalue().startswith("[(1000, 999, 'Orders')]\nthe body is not a JSON object of the schema")
     assert said.getvalue().endswith("b'no order'\n")

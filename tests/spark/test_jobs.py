@@ -37,7 +37,7 @@ COMMANDS: dict[str, typer.Typer] = {
     "mqspark-traces": traces_command,
     "mqspark-duplicates": duplicates,
 }
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "jobs"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "use" / "spark" / "jobs"
 SERVER = "127.0.0.1:9876"
 COUNT = 10
 
@@ -86,7 +86,7 @@ def json_of(command: str, *arguments: str) -> Any:
 
 
 def documented(page: str, shop: Scene) -> list[list[str]]:
-    """Return the commands of a page of docs/jobs for a broker on this machine, with the port of this one."""
+    """Return the commands of a page of docs/use/spark/jobs for a broker on this machine, with the port of this one."""
     lines = re.findall(r"^(mqspark-.*)$", (PAGES / f"{page}.md").read_text(), flags=re.MULTILINE)
     return [shlex.split(line.replace(SERVER, shop.namesrv)) for line in lines if SERVER in line or " report " in line]
 

@@ -6,7 +6,7 @@ literal name before a prefix, a longer prefix before a shorter one, a prefix bef
 Allow. Without a matching entry the request is refused.
 
 This is the order that RocketMQ documents. In 5.3.3 the sorting has an error, which its successor corrects: see
-docs/compatibility.md, "Access control of RocketMQ 5.3".
+docs/reference/compatibility.md, "Access control of RocketMQ 5.3".
 """
 
 from collections.abc import Iterable

@@ -48,7 +48,7 @@ def scan_store(
     the log. `filter` is applied to each batch, before the columns that it does not refer to are built.
 
     `columns`: names, in order; columns that are not named cost nothing. `decode=False` returns `body` and `properties`
-    as stored. docs/arrow.md lists columns and the other arguments. An error that names an option, such as
+    as stored. docs/use/arrow.md lists columns and the other arguments. An error that names an option, such as
     failOnDataLoss, means the argument fail_on_data_loss.
 
     Raises StoreUnreadable for a directory that cannot be read, and ValueError for wrong arguments. After the first

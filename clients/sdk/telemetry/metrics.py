@@ -4,7 +4,7 @@
     connect(..., hooks=metrics)
 
 Times are ms in RocketMQ's metrics and seconds in OpenTelemetry's. The number of messages that a consumer holds is read
-at the scrape. The names: docs/sdk.md, "Hooks: traces, metrics, connection events".
+at the scrape. The names: docs/use/sdk.md, "Hooks: traces, metrics, connection events".
 """
 
 import time

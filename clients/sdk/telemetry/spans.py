@@ -6,8 +6,8 @@ The application passes in the objects of OpenTelemetry, so this module imports n
 kinds, and, for traces across the broker, the two functions of `opentelemetry.propagate` (`inject` writes the current
 context into the properties of a message, `extract` reads it).
 
-A span is named `send <topic>`, `receive <topic>` or `process <topic>`; docs/sdk.md, "Hooks: traces, metrics, connection
-events", lists its attributes. A batch is one span.
+A span is named `send <topic>`, `receive <topic>` or `process <topic>`; docs/use/sdk.md, "Hooks: traces, metrics,
+connection events", lists its attributes. A batch is one span.
 """
 
 from collections import Counter

@@ -12,5 +12,5 @@
     iceberg.py     the files as an Iceberg table
     mark.py        the archive mark in the store directory
 
-Documentation: docs/archive.md.
+Documentation: docs/use/spark/archive.md.
 """

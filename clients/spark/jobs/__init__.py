@@ -5,5 +5,5 @@
     messages.py                                           messages of a topic, a store directory or an archive
     arguments.py, output.py, chart.py                     the parts that the commands share
 
-A summary is a struct. Its JSON (`--json`) is documented in docs/spark-jobs.md; `schema` in it names the version.
+A summary is a struct. Its JSON (`--json`) is documented in docs/use/spark/jobs.md; `schema` in it names the version.
 """

@@ -1,7 +1,7 @@
 """The messages that a job reads: of a topic, of a store directory, or of an archive in Parquet.
 
-All three have the columns of the sources (docs/spark.md, "Columns") with `properties`, and `clientHost`: the address of
-the producer's connection. Only archives contain it; it is null otherwise.
+All three have the columns of the sources (docs/use/spark/sources.md, "Columns") with `properties`, and `clientHost`:
+the address of the producer's connection. Only archives contain it; it is null otherwise.
 
 An archive is a directory of `mqspark-archive`, or of Parquet files with its columns. Rows that no consumer could read
 (column `readable`) are omitted, except traces. Properties and bodies are in it as they are stored: properties become a

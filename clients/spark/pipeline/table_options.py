@@ -20,7 +20,7 @@ Output = Annotated[
         help="Directory, any URI that Spark supports; for Iceberg the table's name: catalog.namespace.table.",
     ),
 ]
-To = Annotated[TableFormat, typer.Option("--to", help="Format of the table; docs/tables.md names the jars.")]
+To = Annotated[TableFormat, typer.Option("--to", help="Format of the table; docs/use/spark/tables.md names the jars.")]
 IcebergEngine = Annotated[
     Engine | None, typer.Option("--engine", help="For Iceberg; default: Spark's runtime if it is there.")
 ]

@@ -97,7 +97,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the messages by n
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Given = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="Credentials and TLS, as in docs/spark.md: accessKey, tls.*"),
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="Credentials and TLS, as in docs/use/spark/sources.md: accessKey, tls.*"
+    ),
 ]
 
 

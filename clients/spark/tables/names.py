@@ -47,7 +47,7 @@ def iceberg_name(text: str) -> IcebergName:
     if len(parts) < 3 or not all(map(_PART.fullmatch, parts)):
         raise ValueError(
             f"an Iceberg table is named catalog.namespace.table, such as lake.orders.messages, not {text!r}; the "
-            "catalog is set by --conf spark.sql.catalog.lake.type=... (docs/tables.md)"
+            "catalog is set by --conf spark.sql.catalog.lake.type=... (docs/use/spark/tables.md)"
         )
     return IcebergName(parts[0], tuple(parts[1:-1]), parts[-1])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Kind
 from tests.harness.metrics_document import document
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 # The metrics that Grafana's dashboard 10477 reads, besides the runtime information and the clients' own metrics.
 DASHBOARD_10477 = {
     "rocketmq_broker_tps", "rocketmq_broker_qps", "rocketmq_producer_tps", "rocketmq_producer_message_size",
@@ -16,7 +16,7 @@ DASHBOARD_10477 = {
 
 
 def test_the_document_equals_the_catalogue() -> None:
-    """`python -m tests.harness.metrics_document > docs/metrics.md` regenerates it."""
+    """`python -m tests.harness.metrics_document > docs/reference/metrics.md` regenerates it."""
     assert DOCUMENT.read_text() == document()
 
 

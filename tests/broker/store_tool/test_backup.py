@@ -1,4 +1,4 @@
-"""`mqbroker store backup` and `mqbroker store restore`: their output, their exit codes, and docs/backup.md."""
+"""`mqbroker store backup` and `mqbroker store restore`: their output, their exit codes, and docs/run/backup.md."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from skylarkmq.broker.store.files.disk import Disk
 from tests.harness.golden_stores import Golden, golden_store
 from tests.harness.stores import opened
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "backup.md").read_text()
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "run" / "backup.md").read_text()
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_for_the_index_is_one_line(
 
 
 def test_the_document_lists_the_options() -> None:
-    """Each option of the commands is in docs/backup.md, and each option there exists."""
+    """Each option of the commands is in docs/run/backup.md, and each option there exists."""
     helps = run("backup", "--help").stdout + run("restore", "--help").stdout
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helps)) - {"--help", "--config", "--verify"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCUMENT)) == options

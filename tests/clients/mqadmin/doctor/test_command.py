@@ -13,7 +13,7 @@ from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.doctor.conftest import ScriptedCluster, parsed, route
 from tests.clients.peer import refuse
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "mqadmin.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "run" / "mqadmin.md"
 
 
 def test_a_cluster_without_problems_has_exit_code_0(cluster: ScriptedCluster) -> None:
@@ -87,7 +87,7 @@ def test_an_unknown_option_is_one_of_usage(run_mqadmin: RunCommand) -> None:
 
 
 def test_the_schema_is_documented() -> None:
-    """docs/mqadmin.md lists each field of the report, of a finding, and of what was not examined; and each check."""
+    """docs/run/mqadmin.md lists each field of the report, of a finding, of what was not examined; and each check."""
     section = DOCUMENT.read_text().partition("\n## Doctor\n")[2].partition("\n## ")[0]
     fields = {field.encode_name for kind in (Report, Finding, NotExamined) for field in msgspec.structs.fields(kind)}
     documented = set(re.findall(r"^\| `(?:\w+\[\]\.)?(\w+)` \|", section, re.MULTILINE))
