@@ -5,7 +5,7 @@
 The archive job (clients/spark/archive) replaces the file as a whole; the broker reads it (`archiveHold`). Readers treat
 the content as untrusted.
 
-Source: docs/formats.md, "Archive mark".
+Source: docs/reference/disk.md, "Archive mark".
 """
 
 from typing import Annotated, Final

@@ -2,7 +2,7 @@
 
 The names are RocketMQ's own, so they can be looked up in its documentation. Codes that no part of this project serves
 or sends are left out: the broker answers an unknown code with REQUEST_CODE_NOT_SUPPORTED (3) and does not need its
-name. Source: docs/formats.md, "Codes".
+name. Source: docs/reference/wire.md, "Codes".
 """
 
 from enum import IntEnum

@@ -6,7 +6,7 @@ code that needs the header type of that request, so there is no table of types b
 the caller has sent the request and has the type of the response. The received text stays available for signatures and
 logs.
 
-Reading a header follows RocketMQ's own reader (docs/formats.md, "Reading ext fields"): numbers and booleans are
+Reading a header follows RocketMQ's own reader (docs/reference/wire.md, "Reading ext fields"): numbers and booleans are
 accepted as JSON values and as text, unknown keys are ignored, and null counts as absent. msgspec decodes the common
 case directly into the struct. A header that msgspec rejects goes through the tolerant reader before it counts as an
 error.

@@ -10,7 +10,7 @@ Bit 0x1 of `sysFlag` marks a compressed body, bits 0x700 name the codec:
 The packages are optional. They are imported when the first body needs them.
 
 A few hundred kilobytes can inflate to hundreds of megabytes. So inflating always has a limit, works in steps of
-INFLATE_STEP_BYTES, and needs at most twice the limit of memory. Source: docs/formats.md, "System flags".
+INFLATE_STEP_BYTES, and needs at most twice the limit of memory. Source: docs/reference/wire.md, "System flags".
 """
 
 import sys

@@ -10,7 +10,7 @@ The name of a segment is the offset of its first byte, in 20 decimal digits. Fil
 not 0 begins with them) have the size 7fffffff. The name of an index file is the local time of its creation.
 All numbers are big-endian and signed.
 
-Source: docs/formats.md, "Store directory", "ConsumeQueue", "IndexFile", "Checkpoint".
+Source: docs/reference/disk.md, "Store directory", "ConsumeQueue", "IndexFile", "Checkpoint".
 """
 
 from struct import Struct

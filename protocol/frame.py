@@ -2,7 +2,7 @@
 
     offset  size  field
     0       4     length of what follows this word
-    4       1     header dialect (docs/formats.md, "Header dialects")
+    4       1     header dialect (docs/reference/wire.md, "Header dialects")
     5       3     header length H
     8       H     header
     8+H     rest  body
@@ -12,7 +12,7 @@ bodies are views into those bytes (or into the buffer in which the decoder assem
 so frames are valid only within the event-loop iteration that returned them. The decoder keeps an incomplete frame in a
 buffer that grows with the bytes that have arrived: a peer that announces 16 MiB and sends ten bytes uses ten bytes.
 A length that no frame can have is refused once its four bytes have arrived.
-All integers are big-endian and signed. Source: docs/formats.md, "Frame".
+All integers are big-endian and signed. Source: docs/reference/wire.md, "Frame".
 """
 
 from struct import Struct

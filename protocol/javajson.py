@@ -16,7 +16,7 @@ struct that occurs as a key, and get an ordinary `dict[MessageQueue, int]`. The 
 
 Hostile input raises `JavaJsonError` (a ValueError) and nothing else. The limits are: nesting up to MAX_DEPTH, text up
 to MAX_BYTES (the reader runs on the event loop, at 1-5 MB/s), and at most MAX_REFERENCED values added by references.
-Source: docs/formats.md, "JSON dialect".
+Source: docs/reference/wire.md, "JSON dialect".
 """
 
 import math

@@ -10,7 +10,7 @@ the fingerprints of heartbeats use the same hash.
 
 A batch body is a sequence of small records (`BatchRecord`), each with the properties of one message.
 
-Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body".
+Sources: docs/reference/wire.md, "Properties", "Java hash", "Names", "Batch body".
 """
 
 import re

@@ -10,7 +10,7 @@ A *unique id* (property UNIQ_KEY) identifies a message before it is stored: ip (
 the start of the month in UTC (4) + counter (2), in upper-case hex, 32 or 56 digits. The counter wraps around. Ids
 repeat only if one generator makes more than 65,536 of them within one millisecond.
 
-Source: docs/formats.md, "Message ids".
+Source: docs/reference/wire.md, "Message ids".
 """
 
 import struct

@@ -18,7 +18,7 @@ that this step rejects goes to the general reader (`decode_general`), which rais
 not exactly a header. Lengths cannot exceed the bytes of the header, and both libraries limit nesting, so the cost of
 hostile bytes is bounded by their own length.
 
-Source: docs/formats.md, "Header dialects".
+Source: docs/reference/wire.md, "Header dialects".
 """
 
 from typing import Any, Final, Self, TypeAlias, TypeVar, cast

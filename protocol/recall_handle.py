@@ -1,7 +1,7 @@
 """Recall handles: with such a text a producer can cancel a timer message that it has sent.
 
 A handle is the URL-safe base64 of `v1 <topic> <broker name> <time> <unique key>`. The time, Unix ms, is the time of the
-slot in which the message waits, plus 1. Source: docs/formats.md, "Timer messages".
+slot in which the message waits, plus 1. Source: docs/reference/wire.md, "Timer messages".
 """
 
 import base64

@@ -20,7 +20,7 @@ blank: the number of bytes left, and the magic cbd43194.
 reason. It raises nothing, whatever the bytes are. Only the body has a checksum, so `parse` cannot detect all damage: a
 caller that has position and queue offset compares them with those in the record.
 
-Source: docs/formats.md, "CommitLog record".
+Source: docs/reference/disk.md, "CommitLog record".
 """
 
 from collections.abc import Callable, Iterator
@@ -190,7 +190,10 @@ def body_crc(body: Buffer) -> int:
 
 
 def topic_field(topic: bytes) -> tuple[int, bytes]:
-    """Return `(magic, length and topic bytes)`: V1 up to 127 bytes, V2 beyond. See docs/formats.md, "V1 and V2"."""
+    """Return `(magic, length and topic bytes)`: V1 up to 127 bytes, V2 beyond.
+
+    Source: docs/reference/disk.md, "V1 and V2".
+    """
     if len(topic) <= MAX_V1_TOPIC_BYTES:
         return MAGIC_V1, len(topic).to_bytes(1, "big") + topic
     return MAGIC_V2, len(topic).to_bytes(2, "big") + topic
@@ -237,7 +240,7 @@ def encode(
 
 
 def parse(source: memoryview, at: int = 0, *, check_body: bool = True) -> Parsed:
-    """Parse the bytes at `at` (docs/formats.md, "Checking one record"). With `check_body` False the CRC is not
+    """Parse the bytes at `at` (docs/reference/disk.md, "Checking one record"). With `check_body` False the CRC is not
     checked."""
     remaining = len(source) - at
     if remaining >= SMALLEST_RECORD:

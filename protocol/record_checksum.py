@@ -7,7 +7,7 @@ first, padded with zeros to ten digits. Readers without support for the checksum
 has set a property of that name, it is removed; properties without their final separator get one.
 
 `with_checksum_space` reserves the space before the record's size is calculated. `fill_checksum` fills it once all bytes
-before it are final. Source: docs/formats.md, "Whole-record checksum".
+before it are final. Source: docs/reference/disk.md, "Whole-record checksum".
 """
 
 from collections.abc import Sequence

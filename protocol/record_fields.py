@@ -3,7 +3,7 @@
 Parsing a record costs a microsecond or more. A reader that selects by times, offsets or properties needs only those
 fields. The functions check no more of a record than is needed to read within its bounds.
 
-Source: docs/formats.md, "CommitLog record".
+Source: docs/reference/disk.md, "CommitLog record".
 """
 
 from struct import Struct

@@ -8,7 +8,7 @@
 The dialect is a byte of the frame, so each request can use its own; the response uses the dialect of its request.
 msgspec decodes a header in standard JSON in one step. A header that it rejects (unquoted keys, single quotes, numbers
 as text ...) is read by the tolerant reader; only if that fails too, the connection is closed. Text is UTF-8. A
-zero-length text in a binary header means null. Source: docs/formats.md, "Header dialects".
+zero-length text in a binary header means null. Source: docs/reference/wire.md, "Header dialects".
 """
 
 from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ and null and an empty text sign as nothing.
 
 The compiled module `signed` reads the parts of fast-path sends and pulls; all other requests are read here.
 
-Source: docs/formats.md, "Signatures".
+Source: docs/reference/wire.md, "Signatures".
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,8 @@
     config/timercheck        4096 bytes: seven int64, the rest zero
 
 If a timer log file has less than a unit and LOG_BLANK_SIZE bytes left, a blank ends it: number of bytes left int32,
-int64 0, the magic of a blank int32. All numbers are big-endian and signed. Source: docs/formats.md, "Timer files".
+int64 0, the magic of a blank int32. All numbers are big-endian and signed. Source: docs/reference/disk.md, "Timer
+files".
 """
 
 from struct import Struct

@@ -2,8 +2,8 @@
 units.
 
 Filler units occupy the queue offsets before a queue's first message, and those of lost messages. They have no record: a
-filler unit at the front never matches, one within a gap is judged by the next real unit. Source: docs/formats.md,
-"ConsumeQueue", "Traps".
+filler unit at the front never matches, one within a gap is judged by the next real unit. Source:
+docs/reference/disk.md, "ConsumeQueue", "Traps".
 """
 
 from collections.abc import Callable

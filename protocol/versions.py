@@ -4,7 +4,7 @@ Each release has two ordinals, the first one for its snapshot. From 3.0.1 on the
 `_MINORS` contains, for each minor version before 4.0, its first patch number (.1 instead of .0 for some) and the number
 of releases it reserves. From 4.0 on every minor version has ten.
 
-Source: docs/formats.md, "Codes".
+Source: docs/reference/wire.md, "Codes".
 """
 
 from itertools import accumulate

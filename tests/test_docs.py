@@ -3,25 +3,36 @@
 import ast
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 
-from docs.hooks.formats_sections import FORMATS, anchor
 from docs.hooks.generated_pages import generated_names
+from docs.hooks.reference_sections import PAGES as CITED_PAGES
+from docs.hooks.reference_sections import anchor, headings
 from tests.documents.examples import PAGES, ROOT
 
 GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text()
-HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS.read_text(), flags=re.MULTILINE)}
 SOURCES = [
     path
     for folder in ("src", "protocol", "broker", "clients", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
+OTHER_FILES = [
+    path
+    for path in (*(ROOT / "deploy").rglob("*"), *(ROOT / ".github").rglob("*"), *ROOT.glob("*.*"), ROOT / "Dockerfile")
+    if path.suffix in {"", ".conf", ".md", ".service", ".toml", ".py", ".sh", ".yaml", ".yml"} and path.is_file()
+    if path.name != "CHANGELOG.md"  # its entries may name pages that have moved since
+]
 MODULES = {path.name for path in (*SOURCES, *(ROOT / "deploy").rglob("*.py"), ROOT / "setup.py")}
-CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
+DOCUMENT = re.compile(r"(?<![\w/.-])docs/[\w/.-]+\.md\b")
+CITATION = re.compile(
+    r'(?<![\w/.-])(docs/[\w/.-]+\.md)(?:[,:]\s*|\s+\(?)(?:#\s*)?((?:(?:and\s+)?"[^"]+"(?:,\s*)?(?:#\s*)?)+)'
+)
 MODULE_NAME = re.compile(r"(?<![\w/.*-])([\w-]+\.py)\b")
 CLASS_MEMBER = re.compile(r"\b([A-Z]\w+)\.([a-z_]\w*)")
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")
@@ -32,29 +43,66 @@ def exists(path: Path) -> bool:
     return path.exists() or Path(os.path.relpath(path, ROOT / "docs")).as_posix() in generated_names()
 
 
-def test_every_cited_section_of_the_formats_exists() -> None:
-    """Each section of docs/formats.md that a module cites is a heading."""
+def leads_somewhere(page: Path, target: str, heading: str = "") -> bool:
+    """Return whether the target of a link of a page exists, and the heading if it is a written document."""
+    path = page.parent / target if target else page
+    written = heading and path.suffix == ".md" and path.is_file()
+    return exists(path) and (not written or heading in anchors(path.resolve()))
+
+
+@cache
+def titles(page: Path) -> frozenset[str]:
+    """Return the headings of a page in lower case."""
+    return frozenset(heading.lower() for heading in headings(page))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return the anchors of the headings of a page."""
+    return frozenset(anchor(heading) for heading in headings(page))
+
+
+def citations(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each section that a module cites: the path of the page, and the heading in lower case."""
+    for citation in CITATION.finditer(path.read_text()):
+        for name in re.findall(r'"([^"]+)"', citation[2]):
+            yield citation[1], re.sub(r"\s+(?:#\s+)?", " ", name).lower()
+
+
+def test_every_cited_section_exists() -> None:
+    """Each section of a page that a module cites is a heading of that page."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {page}, {name}"
+        for path in SOURCES
+        for page, name in citations(path)
+        if not (ROOT / page).is_file() or name not in titles(ROOT / page)
+    ]
+    assert missing == []
+
+
+def test_the_pages_that_define_the_broker_are_cited() -> None:
+    """The pattern of citations finds those of each page."""
+    cited = Counter(page for path in SOURCES for page, _ in citations(path))
+    assert all(cited[str(page.relative_to(ROOT))] > 20 for page in CITED_PAGES), cited
+
+
+def test_every_document_that_a_file_names_exists() -> None:
+    """Each `docs/….md` in a module, a unit, a manifest or a configuration is a page."""
     missing = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in SOURCES
-        for citation in CITATION.finditer(path.read_text())
-        for name in re.findall(r'"([^"]+)"', citation[1])
-        if re.sub(r"\s+", " ", name).lower() not in HEADINGS
+        for path in (*SOURCES, *OTHER_FILES)
+        for name in DOCUMENT.findall(path.read_text())
+        if not exists(ROOT / name)
     ]
     assert missing == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
-    """Relative links, anchors within a document, and files named in `code` exist."""
+    """Relative links, their anchors in written documents, and files named in `code` exist."""
     text = path.read_text()
-    anchors = {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)}
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
-    broken = [
-        link
-        for link in links
-        if (link[1:] not in anchors if link.startswith("#") else not exists(path.parent / link.split("#")[0]))
-    ]
+    broken = [link for link in links if not leads_somewhere(path, *link.split("#"))]
     missing = [name for name in FILE_NAME.findall(text) if not exists(ROOT / name)]
     assert broken + missing == []
 

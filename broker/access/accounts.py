@@ -6,7 +6,7 @@ without a secret is proven by its client certificate only:
     [{"accessKey": "broker-a", "secretKey": "…"}, {"accessKey": "broker-b"}]
 
 The file may change while the daemon runs. An invalid file leaves the accounts as they were, and is logged once.
-Source: docs/formats.md, "Accounts".
+Source: docs/reference/behaviour.md, "Accounts".
 """
 
 import hmac

@@ -9,7 +9,7 @@ The entry of an administrative request is written with its response, which may c
 `_open`. A request whose response never comes (the process stops meanwhile) is recorded at the stop, without a result.
 
 An entry contains names of resources, never the request: no body, no properties, no credentials. Names are cut at
-NAME_CHARACTERS, remarks at REMARK_CHARACTERS. Source: docs/formats.md, "Audit log".
+NAME_CHARACTERS, remarks at REMARK_CHARACTERS. Source: docs/reference/behaviour.md, "Audit log".
 """
 
 import re

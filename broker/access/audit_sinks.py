@@ -9,7 +9,7 @@ writer thread calls them.
     JournalSink   journald's native protocol: one datagram per entry, with the JSON text as MESSAGE and the members as
                   fields SKYLARK_…
 
-Source: docs/formats.md, "Audit log".
+Source: docs/reference/behaviour.md, "Audit log".
 """
 
 import json

@@ -3,7 +3,7 @@
     tlsAuthMapping=CN=orders,O=Example=orders-service;CN=ops=admin
 
 A subject must match completely, in any order of its attributes. A connection whose certificate has an account is that
-account: its requests need no signature. Source: docs/formats.md, "Accounts of client certificates".
+account: its requests need no signature. Source: docs/reference/behaviour.md, "Accounts of client certificates".
 """
 
 from collections.abc import Iterable

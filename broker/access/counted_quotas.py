@@ -5,7 +5,7 @@ quota of its address is closed at once. The requests of one above the quota of i
 SYSTEM_BUSY (2); so is a pull that would be parked above the quota: clients then wait for a second or more, while an
 empty response would make them pull again at once. A lower quota affects new connections and pulls only.
 
-Source: docs/formats.md, "Quotas".
+Source: docs/reference/behaviour.md, "Quotas".
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ deletion. Names that were created while there was no quota, or without an accoun
 (2) and creates nothing.
 
 The table is stored in `config/createdNames.json`: {"topics":{"<name>":"<account>"},"groups":{…}}. Source:
-docs/formats.md, "Quotas".
+docs/reference/behaviour.md, "Quotas".
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Networks of administrators: requests that change the cluster are refused from elsewhere without a verified account.
 
 A verified account is one with a signature or a client certificate. Registrations of brokers are not checked here but by
-`namesrvAuth`, since brokers run on other machines. Source: docs/formats.md, "Networks of administrators".
+`namesrvAuth`, since brokers run on other machines. Source: docs/reference/behaviour.md, "Networks of administrators".
 """
 
 from collections.abc import Iterable

@@ -12,7 +12,7 @@ wait, and then served without another check of the buckets.
 Bytes sent are known only after a response. They are taken when the next request of the connection arrives, or when it
 is closed; those of a topic when the group pulls again. Until the level is positive again, requests wait.
 
-Source: docs/formats.md, "Quotas".
+Source: docs/reference/behaviour.md, "Quotas".
 """
 
 from collections import OrderedDict

@@ -7,7 +7,7 @@ file is not read while others can read it (`plain_acl/files.py`).
 Container secrets are excepted, since their mode is not the operator's choice: files of root below /run/secrets or
 /var/run/secrets that only root can write. Docker mounts them with the mode 0444, Kubernetes with 0644.
 
-Source: docs/formats.md, "Secrets".
+Source: docs/reference/behaviour.md, "Secrets".
 """
 
 import logging

@@ -36,7 +36,7 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
 def parse_mapping(text: str) -> tuple[MappedSubject, ...]:
     """Return the entries of `tlsAuthMapping`, `SUBJECT=ACCOUNT` each. Raises ValueError for another text.
 
-    Source: docs/formats.md, "Accounts of client certificates".
+    Source: docs/reference/behaviour.md, "Accounts of client certificates".
     """
     entries = []
     for part in filter(None, map(str.strip, _SEPARATOR.split(text))):

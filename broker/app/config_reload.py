@@ -1,7 +1,7 @@
 """Settings that the parts of a running broker apply at once: one subscription each.
 
 A subscription selects the part of the configuration that a component uses, and the callback for a changed value. All
-other settings take effect at the next start. Source: docs/formats.md, "Settings at run time".
+other settings take effect at the next start. Source: docs/reference/behaviour.md, "Settings at run time".
 """
 
 from collections.abc import Mapping

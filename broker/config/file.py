@@ -5,7 +5,7 @@ temporary file with the mode of the old one, since it may contain passwords, and
 the new file takes its name; the directory is synced. A symbolic link stays a link: its target is replaced. A file that
 gets a secret is readable by its owner only.
 
-Source: docs/formats.md, "Settings at run time".
+Source: docs/reference/behaviour.md, "Settings at run time".
 """
 
 import os

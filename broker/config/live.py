@@ -15,7 +15,7 @@ broker, UPDATE_NAMESRV_CONFIG (318) and GET_NAMESRV_CONFIG (319) of a name serve
 key does not permit, is not rejected but logged, since RocketMQ accepts both. JVM properties of RocketMQ (`tls.…`: keys
 with dots) are neither returned nor changed.
 
-Source: docs/formats.md, "Settings at run time".
+Source: docs/reference/behaviour.md, "Settings at run time".
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Counters per group and topic: messages and bytes in responses to pulls, or negatively acknowledged.
 
 A pull that finds messages costs three additions. Figures are removed with their topic and with their group. Source:
-docs/formats.md, "Pull", "Retries and dead letters".
+docs/reference/wire.md, "Pull", "Retries and dead letters".
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 There is one figure, in bytes, per topic, group and queue, from the last pull of the group that found messages.
 RocketMQ calls it GROUP_GET_FALL_SIZE (`diskFallRecorded`). Figures are removed with their topic. Source:
-docs/formats.md, "Pull".
+docs/reference/wire.md, "Pull".
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ RocketMQ, so that each query covers a minute and not the elapsed part of one. Th
 that 99 % and 99.9 % of the puts did not exceed. Their resolution is that of the underlying ranges: 1 ms up to 20 ms,
 and less than a tenth of the time from there.
 
-Source: docs/formats.md, "Runtime information".
+Source: docs/reference/wire.md, "Runtime information".
 """
 
 from bisect import bisect_left

@@ -9,7 +9,7 @@ A walk over all counters begins every 10 s. Each step processes a part of it, so
 stores the current sum of each counter. It removes a counter that no longer exists (its topic was deleted), and restarts
 one that has become smaller. Counters beyond MOST_SERIES are not sampled.
 
-Source: docs/formats.md, "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 import logging

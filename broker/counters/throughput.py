@@ -4,7 +4,7 @@
 sample at its beginning, or since the oldest sample. So there are rates from the second sample on; RocketMQ leaves
 blanks here that its own tools cannot parse. Days begin at midnight, local time.
 
-Source: docs/formats.md, "Runtime information".
+Source: docs/reference/wire.md, "Runtime information".
 """
 
 import time

@@ -18,7 +18,7 @@ pull that was woken stays in `_deadlines` until its deadline, or until such pull
 pulls are resumed at once, each iteration resumes SLICE_PULLS of them. A parked pull counts in its request pool, with
 its memory.
 
-Source: docs/formats.md, "Long polling".
+Source: docs/reference/wire.md, "Long polling".
 """
 
 import heapq

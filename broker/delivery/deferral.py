@@ -16,7 +16,7 @@ Without `half` or `timers` this broker does not serve such messages: RequestErro
 
 Nearly all such messages have usual properties and one request among these (`DeferralRequest`). Then nothing has to be
 decoded: the stored properties are the received ones, followed by those that the deferral adds (`Deferral.defer_fast`).
-Source: docs/formats.md, "Delayed messages".
+Source: docs/reference/wire.md, "Delayed messages".
 """
 
 import re

@@ -9,7 +9,7 @@ brings must not get a store time from before it was sent. Under SYNC_FLUSH a put
 it, and with copies on other machines when it is copied, unless its `wait_flush` is off.
 
 Body and properties of an append must outlast the iteration, so they must not be views into a receive buffer.
-Source: docs/formats.md, "Append path", "Put results".
+Source: docs/reference/disk.md, "Append path", "Put results".
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class InternalPuts:
         return InternalPutsStatistics(self._puts, self._refused)
 
     async def put(self, append: Append) -> PutStatus:
-        """Put one message and return its status (docs/formats.md, "Put results")."""
+        """Put one message and return its status (docs/reference/disk.md, "Put results")."""
         (status,) = await self.put_each((append,))
         return status
 

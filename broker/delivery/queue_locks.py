@@ -12,7 +12,7 @@ Therefore `step` and `is_orderly` visit no more locks than they drop.
 
 A group has at most `maxLocksPerGroup` locks. All groups together have at most MOST_LOCKS; beyond that only queues that
 are locked already can be locked.
-Source: docs/formats.md, "Queue locks".
+Source: docs/reference/wire.md, "Queue locks".
 """
 
 import logging

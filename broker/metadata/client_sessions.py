@@ -14,7 +14,7 @@ messages. This is a mistake of the operator, or a temporary state while a new re
 It is logged as a warning, once per WARNING_INTERVAL_MS and group.
 
 A version 2 heartbeat has a fingerprint of the subscriptions and may omit them; the group stores the last fingerprint.
-Source: docs/formats.md, "Heartbeat".
+Source: docs/reference/wire.md, "Heartbeat".
 """
 
 import logging

@@ -9,7 +9,8 @@ save costs as much as the changed rows, plus one join.
 
 An offset below 0 means that the client has no position; it is never stored. Offsets may decrease, because clients can
 reset themselves. If an operator resets an offset, commits of the group are ignored until the group is notified by a
-pull, which takes the reset. Source: docs/formats.md, "State files", "Consumer offsets", "Resetting offsets".
+pull, which takes the reset. Source: docs/reference/disk.md, "State files"; docs/reference/wire.md, "Consumer offsets",
+"Resetting offsets".
 """
 
 import logging

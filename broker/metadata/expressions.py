@@ -1,7 +1,7 @@
 """Compiled filter expressions other than tag expressions: each is compiled once, for all subscriptions and pulls.
 
 Expressions that do not compile are cached too, with the reason; expressions that exceed the length limit are not.
-Source: docs/formats.md, "SQL92 expressions".
+Source: docs/reference/wire.md, "SQL92 expressions".
 """
 
 from functools import lru_cache

@@ -6,7 +6,7 @@ is above a limit already opens and works, with a warning at the start, and exist
 removed.
 
 Tables and processors share one `Limits`. Metrics read the current usage of each limit at scrape time, so that nothing
-is counted twice. Source: docs/formats.md, "Limits".
+is counted twice. Source: docs/reference/behaviour.md, "Limits".
 """
 
 import logging

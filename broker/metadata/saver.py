@@ -5,7 +5,7 @@ most one save of a file runs at a time, and changes in the meantime are part of 
 in one event-loop iteration, or during one slow save, cause one more save.
 
 A failed save (disk full, read-only file system) leaves the old file, is logged, fails the tasks that wait for it, and
-is repeated after RETRY_S. Source: docs/formats.md, "State files".
+is repeated after RETRY_S. Source: docs/reference/disk.md, "State files".
 """
 
 import asyncio

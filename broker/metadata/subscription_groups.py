@@ -4,7 +4,7 @@ The table is stored in `config/subscriptionGroup.json`. A group is created at it
 permissions, unless this is turned off; system groups (`CID_RMQ_SYS_...`) are always created. An invalid name creates no
 group. The file's `forbidden_table` contains the topics that a group may not read; it is kept and enforced.
 
-Sources: docs/formats.md, "Groups", "State files".
+Sources: docs/reference/wire.md, "Groups"; docs/reference/disk.md, "State files".
 """
 
 import logging

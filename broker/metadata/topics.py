@@ -11,7 +11,7 @@ created at its first heartbeat and its first dead letter. An operator creates al
 precedence over one that is created at the start, so that an operator's queue counts are kept. If a process is killed,
 the log may have messages of a topic that is not in the file yet; the next start restores the topic.
 
-Sources: docs/formats.md, "System topics", "Topic auto-creation", "State files".
+Sources: docs/reference/wire.md, "System topics", "Topic auto-creation"; docs/reference/disk.md, "State files".
 """
 
 import logging

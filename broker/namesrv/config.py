@@ -1,4 +1,7 @@
-"""The name server's settings: RocketMQ's names in snake case. Defaults: docs/formats.md, "Operator settings"."""
+"""The name server's settings: RocketMQ's names in snake case.
+
+Defaults: docs/reference/behaviour.md, "Operator settings".
+"""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """A name server's settings over the network: UPDATE_NAMESRV_CONFIG (318), GET_NAMESRV_CONFIG (319), as properties text.
 
-Source: docs/formats.md, "Settings at run time".
+Source: docs/reference/behaviour.md, "Settings at run time".
 """
 
 from collections.abc import Awaitable

@@ -5,7 +5,7 @@ The only namespace in use is ORDER_TOPIC_CONFIG: topic -> `broker-a:8;broker-b:8
 The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change (`StateFile`). A change
 takes effect only when it is in the file: an acknowledged change survives a power cut, and a change whose write failed
 has no effect. Changes are serialized; the write runs in a helper thread, which makes only system calls.
-Source: docs/formats.md, "Name server".
+Source: docs/reference/wire.md, "Name server".
 """
 
 import asyncio

@@ -10,7 +10,7 @@
 Requests for routes have their own pool, as in RocketMQ. The response for a missing route is TOPIC_NOT_EXIST (17) with
 RocketMQ's remark, regardless of the reason; the reason is logged, once a minute per topic and for a limited number of
 topics.
-Source: docs/formats.md, "Name server".
+Source: docs/reference/wire.md, "Name server".
 """
 
 import logging

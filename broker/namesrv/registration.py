@@ -11,7 +11,7 @@ down, since it gets the whole table when it is back. Its lost connection wakes t
 its routes again after about a second.
 
 The response to a broker with an id above 0 has the addresses of the live master of its name. `master` is that of the
-first name server that has one. Source: docs/formats.md, "Name server".
+first name server that has one. Source: docs/reference/wire.md, "Name server".
 """
 
 import asyncio

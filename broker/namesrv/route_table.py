@@ -6,7 +6,7 @@ Three tables, filled by REGISTER_BROKER (103) and emptied by UNREGISTER_BROKER (
     live      (cluster, address) -> time of the last heartbeat, owner, and DataVersion
     topics    topic -> broker name -> queue counts and permission
 
-Rules that are not obvious (docs/formats.md, "Name server"):
+Rules that are not obvious (docs/reference/wire.md, "Name server"):
 
 - The topics of a broker are those that its master registers. They are processed only if they can have changed: at the
   first registration of that broker id, with another DataVersion than the last one, or if the table lacks a topic.

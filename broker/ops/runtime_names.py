@@ -1,7 +1,7 @@
 """The exporter's `rocketmq_brokeruntime_` metrics, and the runtime information that each is read from.
 
 The exporter requests a broker's runtime information (GET_BROKER_RUNTIME_INFO, 28) and parses the texts to numbers.
-These metrics parse the same texts in the same way. Source: docs/formats.md, "Runtime information".
+These metrics parse the same texts in the same way. Source: docs/reference/wire.md, "Runtime information".
 """
 
 import re

@@ -1,4 +1,4 @@
-"""RocketMQ version names as label values: a bounded set, whatever version a peer sends. Source: docs/formats.md,
+"""RocketMQ version names as label values: a bounded set, whatever version a peer sends. Source: docs/reference/wire.md,
 "Codes"."""
 
 from typing import Final

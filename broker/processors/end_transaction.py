@@ -8,7 +8,7 @@ log range is cold, if the open half messages are not loaded yet, or if another e
 progress.
 
 An END_TRANSACTION whose state is "unknown" gets no response; the broker checks that transaction later. Ending a
-transaction a second time changes nothing and succeeds. Source: docs/formats.md, "Transactions".
+transaction a second time changes nothing and succeeds. Source: docs/reference/wire.md, "Transactions".
 """
 
 import logging

@@ -4,7 +4,7 @@ Queues: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31
 Messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
 
 The queue queries always succeed: for a queue that does not exist, offsets are 0 and times are -1. Source:
-docs/formats.md, "Queues", "Queries".
+docs/reference/wire.md, "Queues", "Queries".
 """
 
 from collections.abc import Awaitable

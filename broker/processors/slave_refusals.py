@@ -6,7 +6,7 @@
     222            resets of offsets            SYSTEM_ERROR (1)
 
 Clients try a send with code 14 at another broker; those of RocketMQ 4.9 do not try code 2 again, with which RocketMQ
-5.3 refuses it. Source: docs/formats.md, "Slaves".
+5.3 refuses it. Source: docs/reference/wire.md, "Slaves".
 """
 
 from collections.abc import Callable, Mapping

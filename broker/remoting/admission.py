@@ -18,7 +18,7 @@ that was deferred for `wait_ms` is refused. If `wait_ms` is None, no request is 
 In the usual case one comparison admits a request, `pending < admit_limit`: `admit_limit` is the capacity, or NONE while
 another condition has to be checked first.
 
-Source: docs/formats.md, "Flow control".
+Source: docs/reference/behaviour.md, "Flow control".
 """
 
 from collections import deque

@@ -17,7 +17,8 @@ An SSLContext cannot request a certificate without verifying it. So `need_client
 `auth_client`; requiring a certificate without verification is rejected at start.
 
 The subject of a verified client certificate is a text such as `CN=orders,O=Example`: its attributes in alphabetical
-order, with `\\` before each `,`, `;` and `\\` of a value. Source: docs/formats.md, "Accounts of client certificates".
+order, with `\\` before each `,`, `;` and `\\` of a value. Source: docs/reference/behaviour.md, "Accounts of client
+certificates".
 """
 
 import logging

@@ -10,7 +10,7 @@ in the same iteration.
 Life cycle: `load` (lock, segments, queues, recovery), `start` (threads, `abort` file), `close` (flush; `abort` is
 removed only after a clean stop). The owner of the clock calls `step` about every 100 ms.
 
-Only the event loop's thread calls these methods. Source: docs/formats.md, "Store directory".
+Only the event loop's thread calls these methods. Source: docs/reference/disk.md, "Store directory".
 """
 
 import asyncio
@@ -391,7 +391,7 @@ class MessageStore:
         matches: Wanted | None = None,
         max_total_bytes: int = _UNLIMITED,
     ) -> GetResult:
-        """Return messages of a queue from `offset` on, with the statuses and corrections of docs/formats.md,
+        """Return messages of a queue from `offset` on, with the statuses and corrections of docs/reference/disk.md,
         "getMessage".
 
         In a store with a loop, this and the other lookups raise ColdRead for bytes that are not in memory: see `fetch`.

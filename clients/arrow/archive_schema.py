@@ -17,7 +17,8 @@ archive, `clients/spark/replay` reads it; both use the columns below, in this or
                          messages, rolled back messages, delayed messages that wait, internal topics and deleted topics.
                          A replay selects readable rows.
 
-A time outside of the years 1 to 9999 is null. Source: docs/use/spark/archive.md, docs/formats.md "CommitLog record".
+A time outside of the years 1 to 9999 is null. Source: docs/use/spark/archive.md, docs/reference/disk.md "CommitLog
+record".
 """
 
 from typing import Final

@@ -11,7 +11,7 @@ A batch does not fail because of content that a producer wrote: invalid UTF-8 in
 cannot be decompressed is null (and logged), and a time outside the years 1 to 9999 is null. Bytes that are not a record
 raise ProtocolError. The batch keeps no reference to the buffer, so the buffer can be reused.
 
-Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Message ids".
+Source: docs/reference/disk.md, "CommitLog record"; docs/reference/wire.md, "Properties", "System flags", "Message ids".
 """
 
 import logging

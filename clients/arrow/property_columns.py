@@ -7,7 +7,7 @@ name counts.
 
 Invalid UTF-8 is replaced by U+FFFD first. After that, each separator lies between characters, and values are slices.
 
-Source: docs/formats.md, "Properties".
+Source: docs/reference/wire.md, "Properties".
 """
 
 from typing import Final

@@ -8,7 +8,7 @@ any position, about 6 ns each.
 `RecordLayout` checks every length before it is used, so no bytes outside a record are read, whatever the input. Bytes
 that are not a whole record raise ProtocolError with position and reason (the texts are those of protocol.record).
 
-Source: docs/formats.md, "CommitLog record".
+Source: docs/reference/disk.md, "CommitLog record".
 """
 
 from collections.abc import Callable

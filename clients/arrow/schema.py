@@ -10,7 +10,7 @@ these columns:
     born- and             the time is outside the years 1 to 9999, the range of Python and Spark
       storeTimestamp
 
-Source: docs/formats.md, "CommitLog record", "Properties", "Message ids".
+Source: docs/reference/disk.md, "CommitLog record"; docs/reference/wire.md, "Properties", "Message ids".
 """
 
 import difflib

@@ -8,8 +8,8 @@ still wait are found by progress and content:
     transactions   RMQ_SYS_TRANS_HALF_TOPIC from the offset that the broker's group has committed; a half message is
                    decided if RMQ_SYS_TRANS_OP_HALF_TOPIC names its offset, or that of the half message it is a copy of
 
-Of each topic the newest MAX_SCANNED messages are read. Source: docs/formats.md, "Timer messages", "Half messages on
-disk".
+Of each topic the newest MAX_SCANNED messages are read. Source: docs/reference/wire.md, "Timer messages";
+docs/reference/disk.md, "Half messages on disk".
 """
 
 import re

@@ -8,7 +8,8 @@ signature of each frame if there are credentials (clients/mqbench/signed_frames.
                UNIQ_KEY             8 of its 32 digits count the rounds; the others identify block, frame and message
 
 All patched fields have a fixed width and are the same for all frames that are sent together
-(clients.mqbench.in_flight). A test compares each frame with a newly encoded request. Source: docs/formats.md, "Send".
+(clients.mqbench.in_flight). A test compares each frame with a newly encoded request. Source: docs/reference/wire.md,
+"Send".
 """
 
 import os

@@ -4,7 +4,7 @@ Every pull carries its own subscription (`*`), so no group is joined and no offs
 and a backlog can be read repeatedly. `Ending` determines what happens at the end of a queue: stop, begin again at the
 first message, or wait for the next one (long polling). Messages are counted by the offsets in the responses, which
 without a filter equals the number of messages in the bodies. With FOLLOW, the born time of each message is read, too.
-Source: docs/formats.md, "Pull".
+Source: docs/reference/wire.md, "Pull".
 """
 
 import re
@@ -48,7 +48,7 @@ REMARK_IN: Final = re.compile(rb'"remark":"((?:[^"\\]|\\.)*)')
 
 SIZE: Final = Struct(">i")
 BORN: Final = Struct(">q")
-BORN_AT: Final = 40  # docs/formats.md, "CommitLog record"
+BORN_AT: Final = 40  # docs/reference/disk.md, "CommitLog record"
 
 
 class Ending(Enum):

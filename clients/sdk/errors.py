@@ -14,7 +14,7 @@
       ClientClosed       the client is stopped, was never started, or was made before a fork
 
 Errors carry `code`, `remark`, `broker` (name or address) and `topic` as far as they are known. The text ends with a
-remedy. Source of the codes: docs/formats.md, "Codes".
+remedy. Source of the codes: docs/reference/wire.md, "Codes".
 """
 
 from collections.abc import Iterator

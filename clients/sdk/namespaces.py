@@ -4,7 +4,7 @@
     %RETRY%billing   <->  %RETRY%team-a%billing
 
 An application with `namespace="team-a"` uses the short names; brokers and `Admin` use the long names. Names that
-brokers and RocketMQ reserve have no prefix. Source: docs/formats.md, "Names".
+brokers and RocketMQ reserve have no prefix. Source: docs/reference/wire.md, "Names".
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Trace records of RocketMQ: the history of a message, as text for `mqadmin queryMsgTraceById` and the dashboard.
 
 Fields are separated by 0x01, records end with 0x02. A record is found by the KEYS of the message that contains it: the
-id and the keys of the traced message. Source: docs/formats.md, "Message traces".
+id and the keys of the traced message. Source: docs/reference/wire.md, "Message traces".
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,17 +1,17 @@
-"""The page of request and response codes, from `protocol/codes.py` and the tables in docs/formats.md."""
+"""The page of request and response codes, from `protocol/codes.py` and the tables in docs/reference/wire.md."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from docs.hooks.formats_sections import FORMATS, link_to
+from docs.hooks.reference_sections import WIRE, link_to
 from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 
 TEXT: Final = """# Codes
 
 *This page is generated from the code.*
 
-[Formats](../formats.md#codes) says which of the requests brokers, name servers and clients serve.
+[On the wire](wire.md#codes) says which of the requests brokers, name servers and clients serve.
 """
 
 
@@ -51,7 +51,7 @@ def described(code: RequestCode) -> str:
 
 
 def response_meanings() -> dict[int, str]:
-    """Return the meaning of each response code that docs/formats.md explains."""
+    """Return the meaning of each response code that docs/reference/wire.md explains."""
     meanings: dict[int, str] = {}
     for codes, _, meaning in rows("Response codes:\n\n"):
         meanings |= {int(code): meaning for code in re.findall(r"\d+", codes)}
@@ -59,7 +59,7 @@ def response_meanings() -> dict[int, str]:
 
 
 def rows(title: str) -> Iterator[list[str]]:
-    """Yield the cells of the table below a line of docs/formats.md, with links that work from another page."""
-    _, _, rest = FORMATS.read_text().partition(title)
+    """Yield the cells of the table below a line of docs/reference/wire.md, with links that work from another page."""
+    _, _, rest = WIRE.read_text().partition(title)
     for line in rest.partition("\n\n")[0].splitlines()[2:]:
-        yield [cell.strip().replace("](#", "](../formats.md#") for cell in line.strip("|").split("|")]
+        yield [cell.strip().replace("](#", "](wire.md#") for cell in line.strip("|").split("|")]

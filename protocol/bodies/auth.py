@@ -2,7 +2,7 @@
 acls.json.
 
 Enumerations are RocketMQ's words, such as `Super`, `enable` or `Allow`; the reader of a body compares them without
-case. Source: docs/formats.md, "Users and policies".
+case. Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 from skylarkmq.protocol.bodies.body import Body

@@ -2,7 +2,7 @@
 (221), INVOKE_BROKER_TO_RESET_OFFSET (222), INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), GET_CONSUMER_RUNNING_INFO (307)
 and CONSUME_MESSAGE_DIRECTLY (309).
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from enum import StrEnum

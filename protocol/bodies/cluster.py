@@ -2,7 +2,7 @@
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206) and GET_TOPICS_BY_CLUSTER (224); tables of texts, GET_BROKER_RUNTIME_INFO (28)
 and GET_KVLIST_BY_NAMESPACE (219).
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from skylarkmq.protocol.bodies.body import Body

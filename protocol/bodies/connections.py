@@ -2,7 +2,7 @@
 GET_PRODUCER_CONNECTION_LIST (204); all producers, GET_ALL_PRODUCER_INFO (328).
 
 A group may have thousands of members, so msgspec encodes these bodies. `pieces` yields a body in parts, so that a
-caller can encode it in slices. Source: docs/formats.md, "JSON bodies".
+caller can encode it in slices. Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,7 +2,7 @@
 list).
 
 `BY_MEMBER` maps JSON members to their enumerations, so that ordinals can be replaced by names in any object.
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from enum import StrEnum

@@ -1,6 +1,6 @@
 """The replication of a broker: the response to GET_BROKER_HA_STATUS (907) of RocketMQ 5.
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 import msgspec

@@ -3,7 +3,7 @@
 
 The clients differ. C++ clients send enumerations as ordinals and subVersion as text, and omit the type of the
 expression, its tags and empty lists. Go clients send subVersion in ns, the others in ms. All forms decode to the same
-structs. Source: docs/formats.md, "JSON bodies".
+structs. Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from typing import ClassVar, Final

@@ -1,6 +1,6 @@
 """Queue locks of an orderly consumer group: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42).
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 import msgspec

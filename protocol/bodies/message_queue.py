@@ -1,7 +1,7 @@
 """MessageQueue: the identity of one queue. In maps by queue the key is a MessageQueue, as a JSON object.
 
 The field order is the sort order: topic, broker name, queue id. All members of a consumer group sort their queues in
-this order before they assign them, and must agree on it. Source: docs/formats.md, "JSON bodies".
+this order before they assign them, and must agree on it. Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Committed offsets of all groups: the content of consumerOffset.json, and the response to GET_ALL_CONSUMER_OFFSET
 (43).
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from skylarkmq.protocol.bodies.body import Body

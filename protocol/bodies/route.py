@@ -1,7 +1,7 @@
 """Routes: which brokers have the queues of a topic.
 
 The keys of `brokerAddrs` are broker ids. Old clients get bare numbers. Clients that request standard JSON get quoted
-keys and all text in ASCII. Source: docs/formats.md, "Routes".
+keys and all text in ASCII. Source: docs/reference/wire.md, "Routes".
 """
 
 from skylarkmq.protocol import javajson

@@ -4,7 +4,7 @@ VIEW_BROKER_STATS_DATA (315), GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_QUEU
 
 Maps by queue have objects as keys, which no JSON library writes. There may be a thousand queues, so such maps are
 joined from parts that msgspec has encoded. For bodies that may be long `pieces` yields these parts, so that a caller
-can encode them in slices. Source: docs/formats.md, "JSON bodies".
+can encode them in slices. Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from collections.abc import Iterator, Mapping, Sequence

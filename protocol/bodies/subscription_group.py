@@ -2,7 +2,7 @@
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225); responses to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) and
 GET_SUBSCRIPTIONGROUP_CONFIG (352).
 
-Source: docs/formats.md, "JSON bodies".
+Source: docs/reference/wire.md, "JSON bodies".
 """
 
 from typing import Any

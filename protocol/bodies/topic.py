@@ -10,7 +10,7 @@ REGISTER_BROKER (103) carries the table as JSON, or in the compressed form of Ro
 
 The text of a topic is `name readQueueNums writeQueueNums perm topicFilterType attributes-JSON`, with the attributes
 only from 5.x on; `order` and `topicSysFlag` are not included. Static topics are not supported: their mappings are not
-read, and the number of mappings is written as 0. Source: docs/formats.md, "JSON bodies", "Registration".
+read, and the number of mappings is written as 0. Source: docs/reference/wire.md, "JSON bodies", "Registration".
 """
 
 import struct

@@ -5,7 +5,7 @@
 A fast-path header has exactly this form, or lacks some of the last five fields. It has no remark, numbers are integers,
 texts are printable ASCII, and only optional fields may be nil. For the properties see properties.py. Nothing is read at
 or beyond the end; a reader that gets NULL returns NULL. The pure-Python version is protocol/msgpack_header.py.
-Source: docs/formats.md, "Header dialects".
+Source: docs/reference/wire.md, "Header dialects".
 """
 
 import cython

@@ -7,7 +7,7 @@ fields of the MSGPACK dialect have no place for a signature. Every other command
 way, goes to the general reader, which is the pure-Python version (protocol/signature.py). Nothing is read at or beyond
 the end of a header.
 
-Source: docs/formats.md, "Signatures".
+Source: docs/reference/wire.md, "Signatures".
 """
 
 import cython

@@ -2,5 +2,5 @@
 
 For tags the broker compares hashes in the queue unit and does not read the message. Hashes collide, so the client
 compares the text as well. For SQL92 the broker reads the message's properties, and the client does not check again.
-Source: docs/formats.md, "Subscriptions".
+Source: docs/reference/wire.md, "Subscriptions".
 """

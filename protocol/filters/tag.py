@@ -4,7 +4,7 @@ Empty, absent and `*` match every message. A message's tag is its whole TAGS tex
 The queue unit contains the tag's Java hash, sign-extended to 64 bits (0 without a tag); only its low 32 bits are
 compared. A message without a tag therefore matches only subscriptions to all messages.
 
-Source: docs/formats.md, "Subscriptions".
+Source: docs/reference/wire.md, "Subscriptions".
 """
 
 from typing import Final, Self

@@ -1,6 +1,6 @@
 """Headers about users and their policies: AUTH_CREATE_USER (3001) to AUTH_LIST_ACL (3010).
 
-Source: docs/formats.md, "Users and policies".
+Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 from skylarkmq.protocol.headers.fields import Header

@@ -4,7 +4,7 @@ To clients: RESET_CONSUMER_CLIENT_OFFSET (220), GET_CONSUMER_STATUS_FROM_CLIENT 
 CONSUME_MESSAGE_DIRECTLY (309), PUSH_REPLY_MESSAGE_TO_CLIENT (326). To brokers: INVOKE_BROKER_TO_RESET_OFFSET (222),
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223).
 
-Source: docs/formats.md, "Calls to clients".
+Source: docs/reference/wire.md, "Calls to clients".
 """
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64

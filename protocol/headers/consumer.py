@@ -2,7 +2,7 @@
 UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40), DELETE_SUBSCRIPTIONGROUP
 (207), GET_SUBSCRIPTIONGROUP_CONFIG (352).
 
-Source: docs/formats.md, "Groups".
+Source: docs/reference/wire.md, "Groups".
 """
 
 import msgspec

@@ -2,7 +2,7 @@
 REGISTER_BROKER (103), UNREGISTER_BROKER (104), GET_KVLIST_BY_NAMESPACE (219), GET_TOPICS_BY_CLUSTER (224),
 QUERY_DATA_VERSION (322), BROKER_HEARTBEAT (904).
 
-Source: docs/formats.md, "Name server".
+Source: docs/reference/wire.md, "Name server".
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Source: docs/formats.md, "Pull"."""
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Source: docs/reference/wire.md, "Pull"."""
 
 from skylarkmq.protocol.headers.fields import Header, Int32, Int64
 

@@ -1,7 +1,7 @@
 """Headers about one queue: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31),
 GET_EARLIEST_MSG_STORETIME (32); and about messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
 
-Source: docs/formats.md, "Queues", "Queries".
+Source: docs/reference/wire.md, "Queues", "Queries".
 """
 
 import msgspec

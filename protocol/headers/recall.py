@@ -1,4 +1,4 @@
-"""Headers of RECALL_MESSAGE (370), which cancels a timer message. Source: docs/formats.md, "Timer messages"."""
+"""Headers of RECALL_MESSAGE (370), which cancels a timer message. Source: docs/reference/wire.md, "Timer messages"."""
 
 from skylarkmq.protocol.headers.fields import Header
 

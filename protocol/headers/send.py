@@ -1,7 +1,7 @@
 """Headers of SEND_MESSAGE (10), of its form with one-letter names SEND_MESSAGE_V2 (310), and of SEND_BATCH_MESSAGE
 (320).
 
-Both forms are one struct here; only the names on the wire differ. Source: docs/formats.md, "Send".
+Both forms are one struct here; only the names on the wire differ. Source: docs/reference/wire.md, "Send".
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Header of CONSUMER_SEND_MSG_BACK (36), the negative acknowledgment. Source: docs/formats.md, "Groups"."""
+"""Header of CONSUMER_SEND_MSG_BACK (36), the negative acknowledgment. Source: docs/reference/wire.md, "Groups"."""
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 

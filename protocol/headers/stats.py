@@ -3,7 +3,7 @@ GET_PRODUCER_CONNECTION_LIST (204), WIPE_WRITE_PERM_OF_BROKER (205), GET_CONSUME
 QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_CONSUME_TIME_SPAN (303), VIEW_BROKER_STATS_DATA (315),
 GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_QUEUE (321), ADD_WRITE_PERM_OF_BROKER (327), GET_TOPIC_CONFIG (351).
 
-Source: docs/formats.md, "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64

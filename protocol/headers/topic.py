@@ -1,7 +1,7 @@
 """Headers about topics: UPDATE_AND_CREATE_TOPIC (17), GET_ROUTEINFO_BY_TOPIC (105), DELETE_TOPIC_IN_BROKER (215),
 DELETE_TOPIC_IN_NAMESRV (216).
 
-Source: docs/formats.md, "Topics".
+Source: docs/reference/wire.md, "Topics".
 """
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32

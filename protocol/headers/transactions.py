@@ -1,6 +1,6 @@
 """Headers about transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39), RESUME_CHECK_HALF_MESSAGE (323).
 
-Source: docs/formats.md, "Transactions".
+Source: docs/reference/wire.md, "Transactions".
 """
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64

@@ -1,4 +1,4 @@
-"""The requests that a whole broker serves are exactly those that docs/formats.md lists.
+"""The requests that a whole broker serves are exactly those that docs/reference/wire.md lists.
 
 A request without fields gets an error of its own; only an unknown code gets REQUEST_CODE_NOT_SUPPORTED (3).
 """
@@ -14,7 +14,7 @@ from skylarkmq.broker.app.in_process import running
 from skylarkmq.protocol.codes import ResponseCode
 from tests.harness.raw import RawClient
 
-FORMATS: Final = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+WIRE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md"
 OF_NAME_SERVER: Final = "of the name server"
 TO_CLIENTS: Final = {39, 40, 220, 221, 326}
 """Requests that the broker sends to clients."""
@@ -30,7 +30,7 @@ ASKED: Final = (*range(1, 1_000), *range(2_990, 3_020))
 
 def documented() -> Iterator[tuple[int, bool]]:
     """Yield the codes of the table of requests, and whether a name server serves them."""
-    table = FORMATS.read_text().partition("\nRequests of this version:\n")[2].partition("\nAny other code")[0]
+    table = WIRE.read_text().partition("\nRequests of this version:\n")[2].partition("\nAny other code")[0]
     for line in table.splitlines():
         cells = line.split("|")
         for first, last in re.findall(r"(\d+)(?:–(\d+))?", cells[1] if len(cells) > 2 else ""):

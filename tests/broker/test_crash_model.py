@@ -5,7 +5,7 @@ log: all codes and dialects of sends, batches, send-backs, delayed messages, tim
 replies. Then the store is copied between two event-loop iterations, which equals its state after kill -9. The recovery
 of the copy must have the same result as the dispatch in the running broker: the same log, the same units of the same
 queues, the same index items. No record is skipped, since every record that can be stored must be valid for recovery
-(docs/formats.md, "Checks before the log"). No request ends in an unexpected error.
+(docs/reference/disk.md, "Checks before the log"). No request ends in an unexpected error.
 """
 
 import asyncio

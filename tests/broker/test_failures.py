@@ -1,4 +1,4 @@
-"""The effects of failures on clients and operators of a running daemon: docs/formats.md, "Failures".
+"""The effects of failures on clients and operators of a running daemon: docs/reference/behaviour.md, "Failures".
 
 A broker in this process, with real sockets, on a disk that fails on demand.
 """

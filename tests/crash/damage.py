@@ -6,7 +6,7 @@
 A seed damages one position in a copy of one of two stores (stopped cleanly, or not), opens it and reads every queue.
 The start may fail with a StoreError, and messages may be missing; every delivered message equals the sent one: body,
 queue and queue offset. A query by key returns records as they are in the log, including those that recovery skipped:
-their bodies are as sent. The other fields of a record's head have no checksum in this format (docs/formats.md,
+their bodies are as sent. The other fields of a record's head have no checksum in this format (docs/reference/disk.md,
 "Checking one record").
 """
 

@@ -11,7 +11,7 @@
     state      a state file has the content of the last save, or of a save in progress
 
 Below the floor a record is compared completely. Above it, a torn record head cannot be detected in this format
-(docs/formats.md, "Checking one record"): there, the content of the log counts from then on.
+(docs/reference/disk.md, "Checking one record"): there, the content of the log counts from then on.
 """
 
 from typing import NamedTuple

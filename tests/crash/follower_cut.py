@@ -5,7 +5,8 @@
 
 The other log is a list of records. A session appends some of them, runs flushers, shows what is committed (or, as a
 classic slave, all that is written), and at times the log that it follows is replaced by one that has a prefix in common
-with it: the follower is truncated there. The disk writes each sector as a whole, as docs/formats.md ("Followers") says.
+with it: the follower is truncated there. The disk writes each sector as a whole, as in
+docs/reference/disk.md, "Followers".
 
 After each start the log is a prefix of the log that was followed, not shorter than its synced end. Visible is what lies
 below the mark, in queues that have a unit for each of its records. In the end the store becomes a master: it has every

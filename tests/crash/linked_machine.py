@@ -75,7 +75,7 @@ class LinkedMachine:
         self.peer = Peer(name, LOOPBACK, port)
         self.root = directory / "store"
         self.disk = SimulatedDisk(directory)
-        self.disk.tears_sectors = False  # docs/formats.md, "Followers"
+        self.disk.tears_sectors = False  # docs/reference/disk.md, "Followers"
         self.process: LinkedProcess | None = None
         self.starts_at = 0.0
 

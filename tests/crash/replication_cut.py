@@ -258,7 +258,7 @@ class Run:
             machine.process = None
 
     def _elect(self) -> None:
-        """Stop all nodes, and let another store of the set lead, as docs/formats.md ("Replication link") says."""
+        """Stop all nodes, and let another store of the set lead, as in docs/reference/wire.md, "Replication link"."""
         for machine in self.machines:
             self._drop(machine)
             machine.disk.revive()

@@ -34,7 +34,7 @@ def built_site(target: Path) -> Path:
 def test_the_site_is_complete_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Written and generated pages are there. No page loads fonts, scripts, styles or images of another host."""
     site = built_site(tmp_path)
-    for page in ("index.html", "formats/index.html", "reference/settings/index.html", "run/alerts/index.html"):
+    for page in ("index.html", "reference/wire/index.html", "reference/settings/index.html", "run/alerts/index.html"):
         assert (site / page).is_file(), page
     loaded = {
         found

@@ -1,6 +1,6 @@
 """A slave of classic replication that a test drives step by step. Its log is in memory.
 
-Source: docs/formats.md, "Classic replication".
+Source: docs/reference/wire.md, "Classic replication".
 """
 
 import asyncio

@@ -40,7 +40,7 @@ checks, quotas, refused registrations, open listeners, files with secrets, the a
 | Setting | Default | |
 |---|---|---|
 | metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
-| metricsAuth | – | the page needs an [account](../formats.md#accounts); \
+| metricsAuth | – | the page needs an [account](behaviour.md#accounts); \
 default: if there are some, except on loopback |
 | metricsTls | false | the pages use TLS, with the certificate of the broker's ports |
 | metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | \

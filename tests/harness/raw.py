@@ -2,7 +2,7 @@
 
 The standard library encodes its JSON headers, not `protocol`, so that mistakes in our codec are found. It uses one
 socket and one request at a time; other frames (requests of the broker) are skipped. With credentials it signs its
-requests as RocketMQ's clients do. Source: docs/formats.md, frames and signatures.
+requests as RocketMQ's clients do. Source: docs/reference/wire.md, "Frame", "Signatures".
 """
 
 import hmac

@@ -1,7 +1,7 @@
 """A peer in the test's own event loop that sends raw frames, reads decoded ones, and can misbehave in many ways.
 
 Like `raw.py` it uses the standard library only. It shares an event loop with the server under test, so that a test can
-inspect both sides between two steps. Source: docs/formats.md, "Frame".
+inspect both sides between two steps. Source: docs/reference/wire.md, "Frame".
 """
 
 import asyncio

@@ -375,7 +375,7 @@ def expect(code: int, response: RawResponse) -> None:
 
 
 def parse_records(data: bytes) -> Iterator[StoredMessage]:
-    """Parse consecutive records, independently of `protocol`. The CommitLog record: docs/formats.md, record."""
+    """Parse consecutive records, independently of `protocol`. Source: docs/reference/disk.md, "CommitLog record"."""
     while data:
         size, _magic, _crc, _queue, _flag, _offset, _position, sys_flag = RECORD_HEAD.unpack_from(data)
         body_end = BODY_AT + int.from_bytes(data[BODY_AT - 4 : BODY_AT], "big")

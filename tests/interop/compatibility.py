@@ -53,7 +53,7 @@ ACCESS_CONTROL: Final = """\
 ## Access control of RocketMQ 4.9
 
 `aclEnable=true` with `aclStrict=false` decides as RocketMQ 4.9 does. `aclStrict=true`, the default, also checks
-requests that 4.9 permits to every account ([formats.md](../formats.md#access-control-of-rocketmq-49)):
+requests that 4.9 permits to every account ([behaviour.md](behaviour.md#access-control-of-rocketmq-49)):
 
 | Code | Name | Needs with `aclStrict` |
 | --- | --- | --- |

@@ -50,9 +50,9 @@ RocketMQ accepts changes from every address, and its name servers check nothing.
 
 - Requests that change the cluster, such as those of `mqadmin updateTopic` and `updateBrokerConfig`, are refused (16)
   from outside `adminAllowedNetworks` without a signature or a client certificate
-  ([formats.md](../formats.md#networks-of-administrators)). Registrations of brokers are not among them.
+  ([behaviour.md](behaviour.md#networks-of-administrators)). Registrations of brokers are not among them.
 - With `namesrvAuth=true` a name server accepts registrations of brokers, key-values and settings from accounts only
-  ([formats.md](../formats.md#accounts)). A broker of RocketMQ 5.3 registers with
+  ([behaviour.md](behaviour.md#accounts)). A broker of RocketMQ 5.3 registers with
   `innerClientAuthenticationCredentials`, which needs `authenticationMetadataProvider` there. A broker of RocketMQ 4.9
   cannot sign its requests; its client certificate can be an account instead.
 """
@@ -64,7 +64,7 @@ REPLICATION: Final = """\
 This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
 (`tests/interop/test_replica.py`, `tests/interop/test_java_slaves.py`; 100,000 messages and 10 kills of each side by
 command: [benchmarks](../benchmarks/broker.md#replication-with-brokers-of-rocketmq)). It differs from a slave of
-RocketMQ ([formats.md](../formats.md#slaves)):
+RocketMQ ([wire.md](wire.md#slaves)):
 
 - A committed offset of a slave does not go back. RocketMQ overwrites it with its master's offset every 10 s or 60 s,
   also with a smaller one. So a master that returns after an outage takes back what consumers committed to its slave
@@ -78,7 +78,7 @@ RocketMQ ([formats.md](../formats.md#slaves)):
 - With SYNC_FLUSH a slave reports what is on its disk; RocketMQ reports what is written.
 - Sends to a slave get SERVICE_NOT_AVAILABLE (14), as from 4.9; 5.3.3 responds SYSTEM_BUSY (2).
 
-It differs from a master of RocketMQ ([formats.md](../formats.md#classic-replication)):
+It differs from a master of RocketMQ ([wire.md](wire.md#classic-replication)):
 
 - The port for slaves is opened only with `haListenPort`, `totalReplicas` above 1 or `brokerRole=SYNC_MASTER`, and only
   addresses in `haAllowedNetworks` may connect. RocketMQ always opens it, for every address.
@@ -87,7 +87,7 @@ It differs from a master of RocketMQ ([formats.md](../formats.md#classic-replica
 - A SYNC_MASTER waits for `inSyncReplicas` − 1 slaves, at least one. RocketMQ 4.9 always waits for one slave; 5.3 does
   not wait with the default `inSyncReplicas` 1.
 - `minInSyncReplicas` has no effect on slaves of classic replication. It is a setting of the
-  [replication link](../formats.md#replication-link).
+  [replication link](wire.md#replication-link).
 - A report beyond what the slave was sent closes its connection, and counts for no message. RocketMQ 4.9 compares it
   with the end of the log; 5.3 accepts it.
 - A slave that asked for an offset outside of the log never gets data on its connection. RocketMQ begins to send when

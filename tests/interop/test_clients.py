@@ -142,7 +142,7 @@ def test_a_thousand_messages_arrive_once_and_unchanged(pair: Pair, broker_kind: 
 
     deliveries = [seen for seen in pair.drivers.deliveries if seen.message.n in wanted]
     received = {seen.message.n: seen.message for seen in deliveries}
-    # For a batch of Java 5.x RocketMQ returns one id, Skylark one for each message: docs/formats.md, batches.
+    # For a batch of Java 5.x RocketMQ returns one id, Skylark one for each message: docs/reference/wire.md, "Send".
     hidden = {order.n for order in orders if order.mode == BATCHED and broker_kind != "skylark"}
     assert duplicates(deliveries) == {}
     assert [seen.message.n for seen in deliveries if seen.member != owners[seen.message.queue]] == []

@@ -8,7 +8,7 @@ MARK = ArchiveMark(low_water_mark=3_221_225_472, updated_at=1_700_000_000_000, a
 
 
 def test_the_content_is_that_of_the_document() -> None:
-    """docs/formats.md, "Archive mark"."""
+    """docs/reference/disk.md, "Archive mark"."""
     text = b'{"lowWaterMark":3221225472,"updatedAt":1700000000000,"archive":"/data/archive"}'
     assert encode_mark(MARK) == text
     assert decode_mark(text) == MARK

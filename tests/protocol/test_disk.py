@@ -1,4 +1,4 @@
-"""Queue units, index, checkpoint and file names: bytes of docs/formats.md's worked examples."""
+"""Queue units, index, checkpoint and file names: the bytes in docs/reference/disk.md, "Worked examples"."""
 
 import pytest
 from hypothesis import given

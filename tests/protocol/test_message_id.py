@@ -1,4 +1,4 @@
-"""Message ids: the bytes of the worked examples in docs/formats.md, and uniqueness."""
+"""Message ids: the bytes of the worked examples in docs/reference/disk.md, and uniqueness."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The commit log record: the worked example of docs/formats.md, and every record that RocketMQ wrote."""
+"""The commit log record: the worked example of docs/reference/disk.md, and every record that RocketMQ wrote."""
 
 import random
 from pathlib import Path

@@ -45,7 +45,7 @@ def parsed(data: bytearray) -> Record:
 
 
 def test_worked_example() -> None:
-    """docs/formats.md, "Whole-record checksum": 20 bytes, digits from the lowest to the highest."""
+    """docs/reference/disk.md, "Whole-record checksum": 20 bytes, digits from the lowest to the highest."""
     whole = with_checksum()
     assert len(whole) == 0xBA
     assert whole[-SIZE:] == b"__CRC32#\x011058941261\x02"

@@ -101,7 +101,7 @@ PULL = {
     ],
 )
 def test_forms_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -> None:
-    """docs/formats.md, "Reading ext fields": everything that RocketMQ's reader tolerates is read."""
+    """docs/reference/wire.md, "Reading ext fields": everything that RocketMQ's reader tolerates is read."""
     command = json_command(header)
     assert command is not None
     assert command.code == 11

@@ -5,7 +5,7 @@ password. So a wrong password and an unknown user take the same steps. Without a
 user that the client certificate of its connection names (`tlsAuthMapping`). The remarks, and their order, are
 RocketMQ's.
 
-Source: docs/formats.md, "Users and policies", "Signatures".
+Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/wire.md, "Signatures".
 """
 
 import hmac

@@ -3,7 +3,7 @@
 A request that skips authentication is authorized for the user that its signature or certificate proves. RocketMQ
 believes the name in such a request without a signature; this broker does not.
 
-Source: docs/formats.md, "Users and policies".
+Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ An administrator becomes a super user. `topicPerms` and `groupPerms` become Cust
 entries for all topics or groups. An account whose name a user already has is left out, so each account is migrated
 once. White addresses have no counterpart.
 
-Source: docs/formats.md, "Users and policies".
+Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 import logging

@@ -4,7 +4,7 @@ A subject has policies of two types. Entries of the type Default apply to resour
 matches. A subject has at most one entry per type and resource, unless its first policies had several; a change of an
 entry replaces its actions, addresses and decision. The remarks of refused changes are RocketMQ's.
 
-Source: docs/formats.md, "Users and policies", "State files".
+Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/disk.md, "State files".
 """
 
 import logging

@@ -8,7 +8,8 @@ RocketMQ permits such requests to every user. The rest is RocketMQ's, and so are
 requests of producers without a group, END_TRANSACTION (37) of 4.9 clients, and replies to the reply topic have no
 resource. *Ours*: a reply to another topic is a send, and a retry topic always needs its group.
 
-Source: docs/formats.md, "Users and policies"; docs/reference/compatibility.md, "Access control of RocketMQ 5.3".
+Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/compatibility.md, "Access control of RocketMQ
+5.3".
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -4,7 +4,7 @@ A change takes effect at once, and is on disk before the response is written. On
 delete super users, and only they get passwords, which the tool copyUser needs. Codes and remarks are RocketMQ's, those
 of a broker without users included, which is a broker without `authenticationEnabled`.
 
-Source: docs/formats.md, "Users and policies".
+Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 import logging

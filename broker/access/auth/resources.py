@@ -1,7 +1,7 @@
 """Resources that policies and requests name: `Topic:orders`, `Group:billing*`, `Cluster:*`, `*`.
 
 A name that ends in `*` stands for all names with that beginning; `*` alone for all names, or for all resources.
-Source: docs/formats.md, "Users and policies".
+Source: docs/reference/behaviour.md, "Users and policies".
 """
 
 from enum import Enum

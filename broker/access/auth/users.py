@@ -1,7 +1,8 @@
 """Users: names, passwords, types and states, stored in `config/users.json`.
 
 The name is the access key of a client, the password its secret key. Super users may do everything. The remarks of
-refused changes are RocketMQ's. Source: docs/formats.md, "Users and policies", "State files".
+refused changes are RocketMQ's. Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/disk.md,
+"State files".
 """
 
 import logging

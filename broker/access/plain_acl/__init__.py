@@ -10,5 +10,5 @@
     daemon_accounts  the same accounts for the metrics page
     errors           invalid values, with RocketMQ's text
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """

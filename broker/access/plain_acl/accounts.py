@@ -6,7 +6,7 @@ RocketMQ, so `topicPerms` may name `%RETRY%g`, too.
 
 Secrets: an account holds its secret key only as a keyed state, and errors do not contain it.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ counts as IPv4.
 
 A pattern that RocketMQ accepts and that could never match, or fails each time it is compared, is an error here.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 import ipaddress

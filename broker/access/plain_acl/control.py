@@ -15,7 +15,7 @@ signature is never cached. A send that is like the last permitted one, in all bu
 
 If several permissions are missing, RocketMQ names the first one in the order of a Java HashMap; so does the remark.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 import secrets

@@ -15,7 +15,7 @@ happens, or nothing. New accounts go to `plain_acl.yml`. Each change counts up t
 All methods block for the disk, and run one at a time, outside the event loop (`reloading.py`). The event loop reads
 only `rules`, `problems` and `paths`, which are replaced and never changed.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 import logging

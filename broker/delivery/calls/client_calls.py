@@ -7,7 +7,7 @@ its timeout, whichever comes first. A later response is dropped. Two limits appl
 connection gets no calls.
 
 One-way requests, CHECK_TRANSACTION_STATE (39), NOTIFY_CONSUMER_IDS_CHANGED (40) and RESET_CONSUMER_CLIENT_OFFSET (220),
-use `Connection.push`. Source: docs/formats.md, "Calls to clients".
+use `Connection.push`. Source: docs/reference/wire.md, "Calls to clients".
 """
 
 from typing import Final

@@ -9,7 +9,7 @@ remaining member gets one notification. The member that caused the last change g
 With `realTimeNotifyConsumerChange=false` all members are notified by `step`, once per CALM_INTERVAL_MS. Broadcasting
 groups are never notified, because each of their members consumes all queues. With
 `notifyConsumerIdsChangedEnable=false` no group is notified. Notifications are encoded as JSON for every client, once
-per group. Source: docs/formats.md, "Groups".
+per group. Source: docs/reference/wire.md, "Groups".
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A request is an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (the clien
 TTL. Its consumer sends a reply with the same three properties. The broker forwards the reply with
 PUSH_REPLY_MESSAGE_TO_CLIENT (326) to the producer with that client id; if several have it, to the one whose heartbeat
 came first. PUSH_REPLY_TIME is the time at which the broker forwarded it. Without such a producer, or without its
-response, the reply fails; nothing is retried. Source: docs/formats.md, "Calls to clients".
+response, the reply fails; nothing is retried. Source: docs/reference/wire.md, "Calls to clients".
 """
 
 import logging

@@ -14,7 +14,7 @@ Timers use the clock of the loop, and due times the wall clock. A level that wak
 level sleeps for more than LONGEST_SLEEP_MS, so that a change of the wall clock is noticed.
 
 Queues of levels that are no longer in the table are delivered too. A stop leaves all waiting messages in their queues
-and flushes the log, so that delivered messages count as delivered. Source: docs/formats.md, "Delayed messages".
+and flushes the log, so that delivered messages count as delivered. Source: docs/reference/wire.md, "Delayed messages".
 """
 
 import asyncio

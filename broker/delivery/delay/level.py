@@ -14,7 +14,7 @@ cold bytes raises ColdRead before anything has changed, and the step is run agai
                     destination: dropped, counted and logged
 
 The offset advances past the delivered messages in the same step; `DelayOffsetTable` determines which offset survives a
-crash. Source: docs/formats.md, "Delayed messages".
+crash. Source: docs/reference/wire.md, "Delayed messages".
 """
 
 import logging

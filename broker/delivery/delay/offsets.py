@@ -7,8 +7,8 @@ one, because a delivered message that a power cut takes must be delivered again:
 log is flushed past the messages delivered before it. So a crash repeats messages (those delivered within the last
 `flushDelayOffsetInterval`, or since the last flush), and never skips one.
 
-The file is saved once per interval while offsets change, and at a stop. Source: docs/formats.md, "Delayed messages",
-"State files".
+The file is saved once per interval while offsets change, and at a stop. Source: docs/reference/wire.md, "Delayed
+messages"; docs/reference/disk.md, "State files".
 """
 
 import logging

@@ -6,7 +6,7 @@ topic indicates that it has been delivered. The put does not wait for a flush.
 
 REAL_TOPIC and REAL_QID are validated as if a client had just sent them, because stores of other versions and damaged
 disks may contain anything. The topic must be one that clients may write to, the queue id an int32 of 0 or more.
-Source: docs/formats.md, "Delayed messages", "Entries of internal topics".
+Source: docs/reference/wire.md, "Delayed messages", "Entries of internal topics".
 """
 
 from skylarkmq.broker.store.log.append import Append

@@ -12,7 +12,7 @@ Rejected with RocketMQ's remark: a value that is not a time or is too far ahead;
 message while timers are turned off; and messages of a slot with too many others, with a probability that grows with
 their number. Rejected with a remark of our own: every message that would wait, while the timer files cannot be written.
 
-Source: docs/formats.md, "Timer messages".
+Source: docs/reference/wire.md, "Timer messages".
 """
 
 import random

@@ -15,7 +15,7 @@ and which slots it has delivered. The same messages are put on the wheel here, t
 slave that becomes the master delivers what the master had not delivered when it was last asked.
 
 A stop finishes the current slot, flushes the log, and writes the progress; then no message is delivered twice.
-Source: docs/formats.md, "Timer messages".
+Source: docs/reference/wire.md, "Timer messages".
 """
 
 import asyncio

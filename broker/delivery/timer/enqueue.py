@@ -8,7 +8,7 @@ of a window would remain.
 
 A batch is one write to the timer log; the wheel is updated after that write has succeeded. A record without a time, or
 without a destination that clients may write to, is dropped and counted; it never blocks later ones.
-Source: docs/formats.md, "Timer files".
+Source: docs/reference/disk.md, "Timer files".
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 These counts are for operators only. They are saved every SAVE_INTERVAL_MS while they change, and at a stop; after a
 crash they may be off by the changes since the last save. The file omits topics without pending messages.
-Source: docs/formats.md, "State files".
+Source: docs/reference/disk.md, "State files".
 """
 
 import logging

@@ -3,7 +3,7 @@
 Everything that was sent is kept, as with delay levels (broker/delivery/delay/restored_message.py). Two properties are
 added: TIMER_ENQUEUE_MS, when the message was put on the wheel, and TIMER_DEQUEUE_MS, when it left the wheel. A rolled
 message stays in the timer topic and gets TIMER_ROLL_TIMES. Values from earlier rolls are replaced.
-Source: docs/formats.md, "Timer messages".
+Source: docs/reference/wire.md, "Timer messages".
 """
 
 from typing import Final

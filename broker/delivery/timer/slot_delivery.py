@@ -10,7 +10,7 @@ and the step is run again once they are in memory; nothing has changed until the
 now is tried again. A message that can never be stored, or whose record or topic is gone, is dropped, counted and
 logged.
 
-After a crash the current slot is delivered again. Source: docs/formats.md, "Timer messages".
+After a crash the current slot is delivered again. Source: docs/reference/wire.md, "Timer messages".
 """
 
 import logging

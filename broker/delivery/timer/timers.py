@@ -4,7 +4,7 @@
     files       wheel, log and check file on disk
     delivery    puts messages on the wheel, and delivers them; on a slave it follows the master's delivery
 
-Source: docs/formats.md, "Timer messages".
+Source: docs/reference/wire.md, "Timer messages".
 """
 
 import asyncio

@@ -15,7 +15,7 @@ message. A producer that does not read its connection gets no more requests; tha
 `step` runs a slice of about 0.5 ms: it reads all messages of the slice (after a ColdRead nothing has changed), decides,
 writes once, and sends the requests. A store that rejects puts, or a disk that is behind, ends the round; the next round
 continues.
-Source: docs/formats.md, "Transactions".
+Source: docs/reference/wire.md, "Transactions".
 """
 
 import logging

@@ -5,7 +5,7 @@
 
 `step` is called every 100 ms: it begins rounds, and commits offsets that are safe. A round that takes longer than the
 interval delays the next one. Failures are logged, and the work is tried again.
-Source: docs/formats.md, "Transactions", "Half messages on disk".
+Source: docs/reference/wire.md, "Transactions"; docs/reference/disk.md, "Half messages on disk".
 """
 
 import asyncio

@@ -9,7 +9,7 @@ deferral, so a half message that was sent with a delay is delayed from now on.
 
 Ends of the same half message are stored one at a time: while one is in progress the others wait, and then find its
 result. A half message whose topic was deleted since is rolled back whatever its producer requests.
-Source: docs/formats.md, "Transactions", "Half messages on disk".
+Source: docs/reference/wire.md, "Transactions"; docs/reference/disk.md, "Half messages on disk".
 """
 
 import asyncio

@@ -10,7 +10,7 @@ again: op messages from before then decide none of its messages. If a process wa
 or between a copy and its check request, the transaction continues from there.
 
 `step` runs one slice. After a ColdRead nothing has changed: fetch the bytes and call it again.
-Source: docs/formats.md, "Half messages on disk".
+Source: docs/reference/disk.md, "Half messages on disk".
 """
 
 import logging

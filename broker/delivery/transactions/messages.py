@@ -15,7 +15,7 @@
 All of them are validated when they are read, as if a client had just sent them, because other versions of the broker
 let clients write to these topics through the timer topic.
 
-Source: docs/formats.md, "Half messages on disk".
+Source: docs/reference/disk.md, "Half messages on disk".
 """
 
 import re

@@ -14,7 +14,7 @@ open ones only.
 Finding the next open half message is one search for a zero byte, however many were decided before it. KEPT to twice as
 many offsets before `begin` are recorded, so that ending a transaction twice has no effect. Of older
 roots, the last LATE whose copies were ended are recorded as well. The state of all others is unknown (None).
-Source: docs/formats.md, "Half messages on disk".
+Source: docs/reference/disk.md, "Half messages on disk".
 """
 
 from enum import IntEnum

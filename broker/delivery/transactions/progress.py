@@ -10,7 +10,7 @@ is open, these op messages are no longer needed.
 A saved offset must never be ahead of the disk, because it would hide half messages that a power cut leaves undecided.
 So a pair of offsets is committed only after the log is on disk up to its end at the time when they were read, one pair
 at a time. Clients cannot commit these offsets: an offset that is too high would hide open half messages.
-Source: docs/formats.md, "Half messages on disk".
+Source: docs/reference/disk.md, "Half messages on disk".
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 
 The half message is stored once more, with no checks so far. A copy of an open or discarded half message belongs to the
 same transaction. Of any other the decision is not known, so its copy is a transaction of its own.
-Source: docs/formats.md, "Transactions".
+Source: docs/reference/wire.md, "Transactions".
 """
 
 from typing import Final

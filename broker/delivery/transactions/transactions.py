@@ -5,7 +5,7 @@
 
 This state is shared by all modules of this package: `OpenHalves` contains the open half messages, `under_way` those
 whose end is in progress (checks skip these), and counters by topic. Only the log stores which are open; until
-`loading.py` has read it, ends wait for `loaded`. Source: docs/formats.md, "Transactions".
+`loading.py` has read it, ends wait for `loaded`. Source: docs/reference/wire.md, "Transactions".
 """
 
 import asyncio

@@ -10,7 +10,7 @@ A slave connects to the HA port of its master. Neither side sends a greeting. Bi
 The first report is the offset at which the slave wants the transfer to begin. A report has the size of 8 bytes and no
 mark, so any 8 bytes are one; `MAX_OFFSET` and `ReportReader` refuse those that no log has.
 
-Source: docs/formats.md, "Classic replication".
+Source: docs/reference/wire.md, "Classic replication".
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 ASYNC_MASTER sends its log to slaves and does not wait for them. SYNC_MASTER also has `copies`, which the store asks
 before it acknowledges a message. The bytes that are sent are those that are written, not those that are synced: after a
-power cut, a slave may have more than its master (docs/formats.md, "Classic replication").
+power cut, a slave may have more than its master (docs/reference/wire.md, "Classic replication").
 
 The log's growth wakes the transfers once per event-loop iteration, after the responses of the iteration are written.
 """

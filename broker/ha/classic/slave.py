@@ -15,7 +15,7 @@ ends before the master's log begins, or after it ends, cannot be continued: the 
 Under SYNC_FLUSH a report is what the copy has synced, so a message that a SYNC_MASTER acknowledges is on two disks.
 RocketMQ's slaves report what they have written.
 
-At most one transfer (4 MiB) and one read are in memory. Source: docs/formats.md, "Classic replication".
+At most one transfer (4 MiB) and one read are in memory. Source: docs/reference/wire.md, "Classic replication".
 """
 
 import asyncio

@@ -5,5 +5,6 @@
                                     ──▶  state files   promise, committed mark, epochs
                                     ──▶  decisions     the record of the group: a file of the leader
 
-Nothing here decides what is committed. Source: docs/decisions/0013-replication.md; docs/formats.md, "Replication link".
+Nothing here decides what is committed. Source: docs/decisions/0013-replication.md; docs/reference/wire.md, "Replication
+link".
 """

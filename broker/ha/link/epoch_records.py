@@ -7,7 +7,7 @@ After a start the epochs come from that queue as far as the log is dispatched, f
 `epochFileCheckpoint` for the bytes that retention removed. While a node follows, new records are found by their topic:
 only bytes that contain it are scanned, from the last known border of records on.
 
-Source: docs/formats.md, "Replication link".
+Source: docs/reference/wire.md, "Replication link".
 """
 
 from collections.abc import Iterator

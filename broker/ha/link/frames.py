@@ -19,7 +19,7 @@ classic RocketMQ slave, which is an offset. Frames follow, big-endian:
 The head of DATA has 36 bytes with length and crc. UNCHECKED frames carry bytes that `sendfile` takes from a segment.
 The records in them have checksums of their own.
 
-Source: docs/formats.md, "Replication link".
+Source: docs/reference/wire.md, "Replication link".
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ Each is replaced as a whole: written beside, synced, renamed, and the directory 
 promise or record would break the rules of the group. A damaged file keeps the node from starting: the daemon ends with
 the next step of the operator, because a restart would end in the same way.
 
-Source: docs/formats.md, "Replication link".
+Source: docs/reference/wire.md, "Replication link".
 """
 
 from pathlib import Path

@@ -20,7 +20,7 @@ the directory of a leader from a backup. Three measures keep their logs apart:
 
 `min` and `acks` of the record follow the settings of the leader: the swap of each term writes them.
 
-Source: docs/formats.md, "Replication link".
+Source: docs/reference/wire.md, "Replication link".
 """
 
 import asyncio

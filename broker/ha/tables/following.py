@@ -1,9 +1,9 @@
 """A broker that follows a master: finds it by its registration, and copies its log and its tables.
 
-The name server's response to each registration has the addresses of the master (docs/formats.md, "Name server"): one
-for requests, which the tables come from, and one of its log. `haMasterAddress` replaces only the second one. Without a
-live master no tables are copied, but its log is, from the last address. While that works, the broker registers again
-until a master is known, because the next periodic registration may be half a minute away.
+The name server's response to each registration has the addresses of the master (docs/reference/wire.md, "Name server"):
+one for requests, which the tables come from, and one of its log. `haMasterAddress` replaces only the second one.
+Without a live master no tables are copied, but its log is, from the last address. While that works, the broker
+registers again until a master is known, because the next periodic registration may be half a minute away.
 
 The log is copied by classic replication (`ClassicSlave`), or over a replication link, which finds its leader itself.
 """

@@ -3,7 +3,7 @@
 A failed request raises OSError (no connection, no response in time) or MasterError (a refusal, or a body that cannot be
 decoded). A master of RocketMQ 4.9 does not have the requests of 5.x; these return None then.
 
-Source: docs/formats.md, "Slaves".
+Source: docs/reference/wire.md, "Slaves".
 """
 
 import re

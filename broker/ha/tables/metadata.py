@@ -15,7 +15,7 @@ Offsets do not go back. RocketMQ overwrites every offset with its master's, so a
 takes back what consumers committed to the slave meanwhile (#1094). Here the larger offset stays, with one exception: a
 master that had a larger offset at the last request, on the same connection, has been told to reset it.
 
-Source: docs/formats.md, "Slaves".
+Source: docs/reference/wire.md, "Slaves".
 """
 
 import asyncio

@@ -4,7 +4,7 @@
 A change is in the YAML files, and in effect, before the response is written. As in RocketMQ, the remark of a refused
 account contains the keys of the request.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Cleanup on request: CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316), DELETE_EXPIRED_COMMITLOG (329).
 
-306 and 329 only start the cleanup; it proceeds in steps after the response is written. Source: docs/formats.md,
+306 and 329 only start the cleanup; it proceeds in steps after the response is written. Source: docs/reference/disk.md,
 "Retention".
 """
 

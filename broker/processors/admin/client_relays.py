@@ -5,7 +5,7 @@ The broker forwards 307 and 309 to one member of the group, and returns its resp
 record that the offset id names, the broker name, and the flags of topic and group. For 223 it queries all members at
 once, or the named one, and collects their responses; a member that does not respond in time is left out.
 
-Source: docs/formats.md, "Calls to clients".
+Source: docs/reference/wire.md, "Calls to clients".
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 (328).
 
 A group may have thousands of members, so responses are built in slices, from the members at the time of the request.
-Source: docs/formats.md, "Connections of groups".
+Source: docs/reference/wire.md, "Connections of groups".
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping

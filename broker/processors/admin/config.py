@@ -3,7 +3,7 @@
 `broker/config/live.py` applies a change, and decides about unknown keys and invalid values. A change that affects
 routes is registered with the name servers before the response is written.
 
-Source: docs/formats.md, "Settings at run time".
+Source: docs/reference/behaviour.md, "Settings at run time".
 """
 
 from collections.abc import Awaitable, Callable

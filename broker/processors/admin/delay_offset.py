@@ -1,4 +1,7 @@
-"""GET_ALL_DELAY_OFFSET (45): the delivered offset of each delay level. Source: docs/formats.md, "Delayed messages"."""
+"""GET_ALL_DELAY_OFFSET (45): the delivered offset of each delay level.
+
+Source: docs/reference/wire.md, "Delayed messages".
+"""
 
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.remoting.connection import Connection

@@ -6,7 +6,7 @@ change is on disk before the response is written. A deleted group loses its stat
 offsets if the request asks for that; its retry topic and dead letter topic stay until they are deleted as topics. If a
 deleted group still has members, their next request creates it again.
 
-Source: docs/formats.md, "Groups".
+Source: docs/reference/wire.md, "Groups".
 """
 
 import logging

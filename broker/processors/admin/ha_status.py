@@ -1,6 +1,6 @@
 """State of replication on request: GET_BROKER_HA_STATUS (907) of RocketMQ 5.
 
-A master without replication responds as one of RocketMQ's without slaves. Source: docs/formats.md, "State
+A master without replication responds as one of RocketMQ's without slaves. Source: docs/reference/wire.md, "State
 of replication".
 """
 

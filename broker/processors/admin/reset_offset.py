@@ -9,7 +9,8 @@ At the clients (useServerSideResetOffset=false, as in RocketMQ 4.9): the broker 
 the request fails with CONSUMER_NOT_ONLINE (206). C++ clients read another form of the body than the others; the broker
 chooses the form by the language of each member.
 
-Both look up the offsets of every queue before they change anything. Source: docs/formats.md, "Resetting offsets".
+Both look up the offsets of every queue before they change anything. Source: docs/reference/wire.md, "Resetting
+offsets".
 """
 
 import logging

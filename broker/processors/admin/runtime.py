@@ -1,7 +1,7 @@
 """GET_BROKER_RUNTIME_INFO (28): figures of the broker as a table of texts.
 
 The readers (mqadmin, the dashboard, the exporter) have no defaults: one missing key makes them discard the whole
-response, one malformed value raises an exception. So the response has every key of docs/formats.md, "Runtime
+response, one malformed value raises an exception. So the response has every key of docs/reference/wire.md, "Runtime
 information", in the form given there. A key about a feature that this broker does not have is 0.
 
 All values come from the statistics of the parts; nothing is counted for this response alone.

@@ -1,7 +1,8 @@
 """Tables of RocketMQ 5 that only slaves ask for: GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and
 GET_ALL_MESSAGE_REQUEST_MODE (402).
 
-POP is not part of this version, so the table of request modes is empty. Source: docs/formats.md, "Tables of a slave".
+POP is not part of this version, so the table of request modes is empty. Source: docs/reference/wire.md, "Tables of a
+slave".
 """
 
 from typing import Final

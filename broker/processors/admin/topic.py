@@ -5,7 +5,7 @@ Before a change is confirmed, it is on disk, and registered with every name serv
 use the topic at once. Deletion removes the topic's configuration, queues and committed offsets. Its records stay in the
 log until they expire, and the client that deletes a topic also deletes it from the name servers.
 
-Source: docs/formats.md, "Topics".
+Source: docs/reference/wire.md, "Topics".
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Statistics of topics: GET_TOPIC_STATS_INFO (202), VIEW_BROKER_STATS_DATA (315), QUERY_CONSUME_QUEUE (321).
 
-Source: docs/formats.md, "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ the subscribed topics change. A joining member is notified first, before its res
 `broker/delivery/calls/group_notifications.py`. Notifications can be turned off per group, except for closed
 connections.
 
-Source: docs/formats.md, "Heartbeat", "Groups".
+Source: docs/reference/wire.md, "Heartbeat", "Groups".
 """
 
 import logging

@@ -8,7 +8,7 @@ begins later, or if its first message is so old that the group would have to rea
 A commit is accepted and ignored if the group has been reset and has not been notified yet. So is a commit for a queue
 that the topic does not have, unless that queue already has an offset: the topic had more queues before.
 
-Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
+Source: docs/reference/wire.md, "Consumer offsets", "Resetting offsets".
 """
 
 from typing import Final

@@ -2,7 +2,7 @@
 
 The response to 41 names the queues that the client has locked now; a client may retry the others. A queue that this
 broker does not have is never locked. This broker has no replicas to ask, so `lockInStrictMode` and `onlyThisBroker`
-change nothing. Source: docs/formats.md, "Queue locks".
+change nothing. Source: docs/reference/wire.md, "Queue locks".
 """
 
 from collections.abc import Callable

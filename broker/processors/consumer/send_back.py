@@ -9,7 +9,7 @@ the original topic (RETRY_TOPIC), the first record (ORIGIN_MESSAGE_ID), and the 
 topic the caller may not read counts as absent.
 
 The response does not wait for the flush of that record: the consumer commits its offset after the response anyway.
-Source: docs/formats.md, "Retries and dead letters".
+Source: docs/reference/wire.md, "Retries and dead letters".
 """
 
 from collections.abc import Awaitable, Callable

@@ -4,7 +4,7 @@
 
 The subscription is in the request if the flag SUBSCRIPTION is set; otherwise it came with the group's heartbeat. A
 refused pull raises RequestError. If a permission is missing, the response's ext field `forbiddenType` names which.
-Source: docs/formats.md, "Pull".
+Source: docs/reference/wire.md, "Pull".
 """
 
 from functools import lru_cache

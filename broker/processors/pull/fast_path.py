@@ -9,7 +9,7 @@ is not in memory, or of a group that was reset.
 Streams are dropped when topics, groups or settings change (`invalidate`). The located units are valid for a short time
 only, since the memory that holds them may be released. A stream locates twice as many each time they were used up.
 
-Source: docs/formats.md, "Pull".
+Source: docs/reference/wire.md, "Pull".
 """
 
 import logging

@@ -7,7 +7,7 @@ master is known, a pull that needs no old messages is sent to it: suggestWhichBr
 nothing gets PULL_RETRY_IMMEDIATELY (20) instead of being parked. Without a known master it is parked, as on a master.
 RocketMQ's slaves respond 20 then as well, and their consumers ask again without a pause.
 
-Source: docs/formats.md, "Slaves".
+Source: docs/reference/wire.md, "Slaves".
 """
 
 from typing import Final, NamedTuple

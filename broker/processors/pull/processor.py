@@ -14,7 +14,7 @@ been fetched.
 
 After an operator has reset a group, its next pull of each queue gets PULL_OFFSET_MOVED (21), and commits nothing.
 
-Source: docs/formats.md, "Pull", "Long polling", "Resetting offsets".
+Source: docs/reference/wire.md, "Pull", "Long polling", "Resetting offsets".
 """
 
 from collections.abc import Callable

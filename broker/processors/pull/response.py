@@ -1,7 +1,7 @@
 """The head of a pull response: everything up to the body.
 
 Clients need all four offsets whatever the result was. Heads in JSON and MessagePack come from templates; heads in the
-binary dialect come from the general encoder, with the same fields. Source: docs/formats.md, "Pull".
+binary dialect come from the general encoder, with the same fields. Source: docs/reference/wire.md, "Pull".
 """
 
 from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 A group that subscribes to a topic by SQL92 and negatively acknowledges messages receives them from its retry topic, to
 which it subscribes as a whole. With this setting each message is tested by the expression for the topic in its property
-RETRY_TOPIC. A message without that property, or of a topic without an expression, matches. Source: docs/formats.md,
-"SQL92 expressions".
+RETRY_TOPIC. A message without that property, or of a topic without an expression, matches. Source:
+docs/reference/wire.md, "SQL92 expressions".
 """
 
 from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@
 An unknown topic is created from the template topic that the producer names, if that template allows it. A message that
 a client sends to a group's retry topic becomes a dead letter if it has reached the retry limit, or if the group
 consumes in order: such a group stops at a failed message instead of receiving it later. The checks read the request
-header only, not the message. Source: docs/formats.md, "Send", "Retries and dead letters".
+header only, not the message. Source: docs/reference/wire.md, "Send", "Retries and dead letters".
 """
 
 import logging

@@ -5,7 +5,7 @@ were read before wait in the pool: they are neither stored nor refused yet. When
 stored and reading resumes. A send that has waited for `waitTimeMillsInSendQueue` is refused, with the flush lag in the
 remark.
 
-Source: docs/formats.md, "Flow control".
+Source: docs/reference/behaviour.md, "Flow control".
 """
 
 from collections.abc import Callable

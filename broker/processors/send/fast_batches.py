@@ -4,7 +4,7 @@ A batch takes the fast path if every message in it has common properties (`store
 batch that a message lacks is added to it. The messages of one batch share everything but body, properties, flag and
 keys, so each costs little more than one regular expression match.
 
-The compiled counterpart is protocol/compiled/batch.py. Source: docs/formats.md, "Batch body".
+The compiled counterpart is protocol/compiled/batch.py. Source: docs/reference/wire.md, "Batch body".
 """
 
 from typing import Final

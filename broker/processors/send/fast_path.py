@@ -9,7 +9,7 @@ also responds to sends that the store refuses, and handles oneway sends.
 Many connections with few messages in flight deliver one or two sends per read. So runs are gathered until the end of
 the event-loop iteration, or until a request of another kind is served.
 
-Source: docs/formats.md, "Send".
+Source: docs/reference/wire.md, "Send".
 """
 
 import logging

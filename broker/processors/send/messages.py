@@ -1,7 +1,7 @@
 """From a send request to its append, or to the appends of a batch.
 
 The messages of a batch are stored at consecutive queue offsets, each with the batch's queue, times and flags and its
-own properties. Sources: docs/formats.md, "Send", "Batch body".
+own properties. Sources: docs/reference/wire.md, "Send", "Batch body".
 """
 
 import random

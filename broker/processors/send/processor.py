@@ -10,7 +10,7 @@ not read from producers.
 
 `fast_path.py` serves most sends in runs, which it also gathers; this module serves all others.
 
-Source: docs/formats.md, "Send".
+Source: docs/reference/wire.md, "Send".
 """
 
 from functools import partial

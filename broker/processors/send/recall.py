@@ -3,7 +3,7 @@
 The broker stores another timer message, due at the same time, which deletes the first one when both are due
 (broker/delivery/timer/slot_delivery.py). So success only means that the second one is stored. Responses carry the
 region, like those of sends. The setting `recallMessageEnable` turns this on; it is off by default. Source:
-docs/formats.md, "Timer messages".
+docs/reference/wire.md, "Timer messages".
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@
 The response reports whether the requester has received the reply. The reply is stored either way, as an ordinary
 message. A failed put changes only the message id of the response, which is then "0".
 
-Source: docs/formats.md, "Calls to clients", "Send".
+Source: docs/reference/wire.md, "Calls to clients", "Send".
 """
 
 import logging

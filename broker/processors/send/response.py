@@ -1,7 +1,7 @@
 """The response to an accepted send, from one template per dialect: the most frequent response of a broker.
 
 Responses with ordinary ids come from templates; all others come from the general encoder, with the same fields. Source:
-docs/formats.md, "Send".
+docs/reference/wire.md, "Send".
 """
 
 from collections.abc import Callable, Sequence

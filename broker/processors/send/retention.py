@@ -2,8 +2,8 @@
 
 Sends to a topic that stores as many bytes are refused with SERVICE_NOT_AVAILABLE (14), as if the disk were full: Java
 and Go producers then try another broker. RocketMQ has no such limit. Segments of the log belong to all topics, so the
-broker cannot make room by deleting the topic's oldest messages; they expire like all others. Source: docs/formats.md,
-"Bytes of a topic".
+broker cannot make room by deleting the topic's oldest messages; they expire like all others. Source:
+docs/reference/behaviour.md, "Bytes of a topic".
 """
 
 from collections.abc import Callable

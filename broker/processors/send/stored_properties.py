@@ -2,7 +2,7 @@
 
 The broker adds CLUSTER, and UNIQ_KEY if the producer set none, terminates the last entry, and removes what only a
 broker may set (POP_CK). All this works on the encoded text; only the rare message that needs it is decoded to a dict.
-Sources: docs/formats.md, "Properties", "Send".
+Sources: docs/reference/wire.md, "Properties", "Send".
 """
 
 import re

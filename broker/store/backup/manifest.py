@@ -13,7 +13,7 @@ log before its `log_end` are on disk. So a backup is complete up to its newest s
 The directory may come from another machine, so its content is untrusted. Numbers have limits. Names are single
 components of a path: a restore writes files of these names.
 
-Source: docs/formats.md, "Backups".
+Source: docs/reference/disk.md, "Backups".
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Runs of records in the common layout are checked at once. `parse` decides about all others.
 
-Source: docs/formats.md, "CommitLog record", "Checking one record".
+Source: docs/reference/disk.md, "CommitLog record", "Checking one record".
 """
 
 import msgspec

@@ -12,7 +12,7 @@ A restore that is interrupted leaves <to>/restoring/. No broker starts on such a
 what is in it; if the last step had begun, it refuses the directory. Segments get the current time as their time of
 modification, so that retention does not delete them at once.
 
-Source: docs/formats.md, "Backups".
+Source: docs/reference/disk.md, "Backups".
 """
 
 import os

@@ -24,7 +24,7 @@ state may be older than the log by the time between steps 1 and 3; a restored br
 A run that is interrupted at any point leaves a manifest that describes what is complete. The next run checks this part
 and continues. Its result is the same as that of an uninterrupted run at that time.
 
-Source: docs/formats.md, "Backups".
+Source: docs/reference/disk.md, "Backups".
 """
 
 import os

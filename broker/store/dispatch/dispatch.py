@@ -7,7 +7,7 @@ arrival is announced once, with the tags codes of its new units, so that a parke
 Under SYNC_FLUSH the caller passes only flushed appends. A queue that cannot be written keeps its units, and `retry`
 writes them later; until then the store refuses new messages.
 
-Source: docs/formats.md, "Dispatch", "tagsCode".
+Source: docs/reference/disk.md, "Dispatch", "tagsCode".
 """
 
 import logging
@@ -174,7 +174,10 @@ class Reput:
                 self._announce(queue, self._unannounced.pop(queue))
 
     def deliver_time(self, append: Append) -> int:
-        """Return the tags code of a message in the schedule topic: its due time in ms. docs/formats.md, "tagsCode"."""
+        """Return the tags code of a message in the schedule topic: its due time in ms.
+
+        Source: docs/reference/disk.md, "tagsCode".
+        """
         return schedule_tags_code(append.properties, append.store_timestamp, append.tags_code, self._delay_levels)
 
     def append_of(self, record: Record, queue: ConsumeQueue | None) -> Append:

@@ -12,7 +12,7 @@ still, one piece every 20 ms while it grows, none while it is busy. Under SYNC_F
 sync, a log that grows at all is busy. A segment that is needed before its fill ends is handed out as it is; the rest of
 it is only reserved.
 
-Source: docs/formats.md, "Mapped files".
+Source: docs/reference/disk.md, "Mapped files".
 """
 
 import logging

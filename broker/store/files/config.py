@@ -1,4 +1,7 @@
-"""The store's settings: RocketMQ's names in snake case, RocketMQ's defaults. docs/formats.md, "Operator settings"."""
+"""The store's settings: RocketMQ's names in snake case, RocketMQ's defaults.
+
+Source: docs/reference/behaviour.md, "Operator settings".
+"""
 
 from enum import Enum
 from pathlib import Path

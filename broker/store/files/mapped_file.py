@@ -1,8 +1,8 @@
 """One segment of a log: a file of fixed size, written by pwrite, read through a read-only mapping.
 
 Mapping and file always show the same bytes, so a reader needs no copy and no read call. Writing through the mapping
-would fault page by page and turn a full disk into a SIGBUS (docs/architecture.md, "Files"). `flush` of the mapping is
-never used: it holds the GIL for the whole sync. Every mutation goes through the segment's `Disk`.
+would fault page by page and turn a full disk into a SIGBUS (docs/decisions/0003-pwrite-not-mmap.md). `flush` of the
+mapping is never used: it holds the GIL for the whole sync. Every mutation goes through the segment's `Disk`.
 
 A segment does not track how much of it is written. Its owner tracks positions.
 
@@ -17,7 +17,7 @@ fault comes before the bytes are used. broker.page_faults handles faults in the 
 until the file is reopened. `check_for_lost_bytes` does the same between reads, once a second. A segment's first loss is
 logged with file and offset. Only reads of lost bytes fail: other reads of the segment and new messages still succeed.
 
-Source: docs/formats.md, "Mapped files", "Retention".
+Source: docs/reference/disk.md, "Mapped files", "Retention".
 """
 
 import logging

@@ -7,7 +7,7 @@ left over from a power cut and is removed.
 Only the option `--force-gap` opens a log with a gap. `find` then searches, and code that walks the log from segment to
 segment uses `at_or_after` for the next existing one.
 
-Source: docs/formats.md, "Mapped files", "Wrong-size and missing files".
+Source: docs/reference/disk.md, "Mapped files", "Wrong-size and missing files".
 """
 
 import logging

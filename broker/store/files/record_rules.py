@@ -14,7 +14,7 @@ Logs contain other records too: records of older versions and of other brokers, 
 only the body of a record has a checksum. So recovery, `store verify` and `store repair` apply the same rules
 (`has_unit`, `may_have_queue`) and the same order of queue offsets (broker.store.recovery.queue_order).
 
-Source: docs/formats.md, "Checks before the log", "Dispatch".
+Source: docs/reference/disk.md, "Checks before the log", "Dispatch".
 """
 
 from typing import Final, Protocol

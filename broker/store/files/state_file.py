@@ -7,7 +7,7 @@ power cut at any point one of the two files is complete, with the new state or t
 A file with secrets is readable by its owner only, and has no backup: an older file would restore rights that were
 taken away. If it is damaged, the daemon does not start.
 
-Source: docs/formats.md, "State files".
+Source: docs/reference/disk.md, "State files".
 """
 
 import logging

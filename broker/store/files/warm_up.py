@@ -6,7 +6,7 @@ segment. Locking a gigabyte takes long, so a short-lived thread does it, and the
 
 With a transient pool the memory that receives appends is locked already, so this module is not used.
 
-Source: docs/formats.md, "Mapped files".
+Source: docs/reference/disk.md, "Mapped files".
 """
 
 import threading

@@ -15,7 +15,7 @@ A batch is padded with zeros to the end of its last block even where blocks were
 no longer in memory, the kernel would have to read the rest of the block from the disk, and the event loop would wait.
 
 Zeros do not count as log: recovery finds zeros there, as after the end of every log.
-Source: docs/formats.md, "Mapped files".
+Source: docs/reference/disk.md, "Mapped files".
 """
 
 import logging

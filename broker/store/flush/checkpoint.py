@@ -3,7 +3,7 @@
 Its fields only cover data that was synced before they are written. The log's timestamp is that of a completed sync. The
 queues' timestamp is written by the same flusher round that has synced every queue first.
 
-Source: docs/formats.md, "Checkpoint".
+Source: docs/reference/disk.md, "Checkpoint".
 """
 
 import os

@@ -7,7 +7,7 @@ A thread that needs the interpreter for each step waits for the event loop at ea
 thread. Under load that takes longer than the sync. The invariants of Flusher hold here too: the target is read before
 the sync, and after a failed sync no target becomes durable. `done` is the state that the loop has acknowledged.
 
-Only for a real disk, where a sync is an fdatasync and nothing else. Source: docs/formats.md, "Flush".
+Only for a real disk, where a sync is an fdatasync and nothing else. Source: docs/reference/disk.md, "Flush".
 """
 
 import os

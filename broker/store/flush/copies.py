@@ -11,7 +11,7 @@ A commit waits up to `timeout_ms`. Then its messages get FLUSH_SLAVE_TIMEOUT in 
 visible. On a link they get SERVICE_NOT_AVAILABLE, and become visible once they are copied after all. Messages with
 WAIT=false do not wait.
 
-Source: docs/formats.md, "Put results".
+Source: docs/reference/disk.md, "Put results".
 """
 
 from collections.abc import Callable

@@ -11,7 +11,7 @@ messages.
 
 A stop flushes the log, then the queues, then the checkpoint. The stop is clean only if all of that succeeded.
 
-Source: docs/formats.md, "Flush", "Checkpoint".
+Source: docs/reference/disk.md, "Flush", "Checkpoint".
 """
 
 import asyncio

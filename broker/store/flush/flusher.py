@@ -10,7 +10,8 @@ submit if the pace allows that. It skips a round with fewer than `least_pages` d
 `thorough_interval_ms` have passed since the last round with a sync.
 
 After one failed sync the kernel counts the lost pages as clean, so another sync would succeed without meaning. The
-thread therefore ends, `failure` holds the error, and the store becomes read-only. Source: docs/formats.md, "Flush".
+thread therefore ends, `failure` holds the error, and the store becomes read-only. Source: docs/reference/disk.md,
+"Flush".
 """
 
 import logging

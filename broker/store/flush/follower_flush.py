@@ -6,7 +6,7 @@ lone producer waits for both. Otherwise the flusher syncs, and while more bytes 
 not announced. ASYNC_FLUSH: at the configured pace. No producer waits here; the owner of the connection gets the moves
 of the synced end by `on_synced`.
 
-Source: docs/formats.md, "Flush".
+Source: docs/reference/disk.md, "Flush".
 """
 
 from collections.abc import Callable

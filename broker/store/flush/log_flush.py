@@ -20,7 +20,7 @@ wait for copies under ASYNC_FLUSH. `on_failed` is called once.
 
 How far the disk may lag behind is in `lag_limit.py`.
 
-Source: docs/formats.md, "Flush".
+Source: docs/reference/disk.md, "Flush".
 """
 
 import asyncio

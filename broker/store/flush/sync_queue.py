@@ -16,7 +16,7 @@ An overdue commit gets FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, and the latter
 and will become visible. On a link it gets SERVICE_NOT_AVAILABLE, and its messages become visible if they are copied
 later. A failed sync settles the commits that wait for it as SERVICE_NOT_AVAILABLE. Their messages never become visible.
 
-Source: docs/formats.md, "Flush", "Put results".
+Source: docs/reference/disk.md, "Flush", "Put results".
 """
 
 from collections import deque

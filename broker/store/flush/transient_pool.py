@@ -9,7 +9,7 @@ A segment gets a buffer when it is created, and returns it once it is full and c
 free, new segments have none and are written directly. The path differs only at its two ends: `write` puts the bytes
 into the buffer, and the committer's `done` is the end of the visible log.
 
-Source: docs/formats.md, "Flush".
+Source: docs/reference/disk.md, "Flush".
 """
 
 import logging

@@ -8,7 +8,7 @@ The list that is written with a checkpoint has the records that were undecided w
 since the round of the last checkpoint that covers the queues. Each of them was decided, if at all, by a record whose
 unit is synced with this checkpoint, or that a recovery from it reads. A clean stop writes the current list.
 
-Source: docs/formats.md, "Followers", "State files".
+Source: docs/reference/disk.md, "Followers", "State files".
 """
 
 from collections.abc import Callable

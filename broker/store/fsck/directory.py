@@ -15,7 +15,7 @@ After a crash (`abort` exists), files that lag behind the log and the torn end o
 start repairs them. The same holds for data that a running broker writes during the check. Records above the committed
 mark of a replica are in no queue yet: that is a note.
 
-Source: docs/formats.md, "Store directory".
+Source: docs/reference/disk.md, "Store directory".
 """
 
 from collections.abc import Iterator, Sequence

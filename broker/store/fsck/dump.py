@@ -3,7 +3,7 @@
 The records of a queue are read from the offset in its first selected unit on. Without a valid unit, or without a queue,
 they are read from the log's first byte on. Invalid records are skipped; the check reports them.
 
-Source: docs/formats.md, "CommitLog record", "Properties".
+Source: docs/reference/disk.md, "CommitLog record"; docs/reference/wire.md, "Properties".
 """
 
 from collections.abc import Iterator

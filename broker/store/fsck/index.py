@@ -6,7 +6,7 @@ messages are compared with those of the items that point there, file by file, as
 Records of deleted topics may have items or not. A second item for the same key is not reported, because it only makes a
 result longer (recovery of RocketMQ leaves such items).
 
-Source: docs/formats.md, "IndexFile".
+Source: docs/reference/disk.md, "IndexFile".
 """
 
 import os

@@ -4,7 +4,7 @@ Chains are checked without following them: an item's predecessor must be the ite
 must contain the newest of its items. So every chain descends and ends, and every item is in the chain of its hash.
 Items are processed some hundred thousand at a time, with one number per slot.
 
-Source: docs/formats.md, "IndexFile".
+Source: docs/reference/disk.md, "IndexFile".
 """
 
 from collections.abc import Iterator

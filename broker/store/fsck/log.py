@@ -8,7 +8,7 @@ and bad bytes are reported as a range.
 The log ends where no more records follow. Zeros up to the end of the segment are normal. Other bytes are a torn end if
 the last broker crashed, else damage.
 
-Source: docs/formats.md, "CommitLog record", "Checking one record", "End-of-file blank".
+Source: docs/reference/disk.md, "CommitLog record", "Checking one record", "End-of-file blank".
 """
 
 import mmap

@@ -3,7 +3,7 @@
 An offset above a queue's end shows that messages are lost: a power cut under ASYNC_FLUSH, or recovery by an earlier
 version that truncated acknowledged messages. Offsets of queues without files are ignored: their topic may be deleted.
 
-Source: docs/formats.md, "Recovery", "Consumer offsets".
+Source: docs/reference/disk.md, "Recovery"; docs/reference/wire.md, "Consumer offsets".
 """
 
 from collections.abc import Mapping

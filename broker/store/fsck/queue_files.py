@@ -5,7 +5,7 @@ up to the first invalid one (size or offset not positive); then only zeros. Fill
 
 Light queues (%LMQ%) have normal units, of records that belong to other topics.
 
-Source: docs/formats.md, "ConsumeQueue".
+Source: docs/reference/disk.md, "ConsumeQueue".
 """
 
 import os

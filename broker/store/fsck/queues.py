@@ -12,7 +12,7 @@ whenever a topic is deleted.
 Not checked: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue
 under batchconsumequeue/, which use another type of queue; records from before the deletion of their topic.
 
-Source: docs/formats.md, "ConsumeQueue", "tagsCode", "Dispatch".
+Source: docs/reference/disk.md, "ConsumeQueue", "tagsCode", "Dispatch".
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ contain is copied: units of messages that retention deleted, which determine a q
 under batchconsumequeue/. A power cut between two renames leaves a store without queues or index; the next start
 rebuilds them.
 
-Source: docs/formats.md, "Dispatch", "ConsumeQueue", "IndexFile".
+Source: docs/reference/disk.md, "Dispatch", "ConsumeQueue", "IndexFile".
 """
 
 import shutil

@@ -1,6 +1,6 @@
 """Checks the files of a log or queue: names, lengths and gaps, and bytes where zeros should be.
 
-Source: docs/formats.md, "Store directory", "Wrong-size and missing files".
+Source: docs/reference/disk.md, "Store directory", "Wrong-size and missing files".
 """
 
 import os

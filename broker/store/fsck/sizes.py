@@ -4,7 +4,7 @@ The names of consecutive segments differ by the segment size. An index file's le
 Its header determines where the last item must be and how many slots are in use, and only the correct pair matches both.
 If there are too few files, a file counts as complete: its length is the size.
 
-Source: docs/formats.md, "Store directory", "IndexFile".
+Source: docs/reference/disk.md, "Store directory", "IndexFile".
 """
 
 import os

@@ -3,7 +3,7 @@
 Only their form is checked, so that the parts that load a table find one. Binary tables and those without an extension
 are checked by the parts that read them.
 
-Source: docs/formats.md, "Checkpoint", "abort and lock", "State files".
+Source: docs/reference/disk.md, "Checkpoint", "abort and lock", "State files".
 """
 
 import os

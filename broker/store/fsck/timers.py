@@ -8,7 +8,7 @@ Only units that the check file covers are examined: a start puts later units on 
 Slots whose time is over contain stale data. The duration of a wheel step is derived from the files: a unit contains its
 time in ms, its slot the time in steps.
 
-Source: docs/formats.md, "Timer files".
+Source: docs/reference/disk.md, "Timer files".
 """
 
 import os

@@ -12,7 +12,7 @@ Files are kept only if they agree with this log: each one continues after the pr
 newest one is in the log and has the last key. A log without an index whose first and last messages have no keys counts
 as a log without keys.
 
-Source: docs/formats.md, "IndexFile", "Recovery".
+Source: docs/reference/disk.md, "IndexFile", "Recovery".
 """
 
 import asyncio

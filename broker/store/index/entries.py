@@ -4,7 +4,7 @@ Dispatch only collects the keys, message by message. Hashes are computed when en
 once as there are, because NumPy is fast for large batches only. The keys of a message come from its `keys` if these are
 set, otherwise from its properties.
 
-Source: docs/formats.md, "IndexFile".
+Source: docs/reference/disk.md, "IndexFile".
 """
 
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ stable sort then builds their chain. A few keys are put one by one. Each method 
 the seconds of item 1 count from the begin time that the header has initially (the end of the previous file), and the
 time of item 1 replaces that begin time afterwards.
 
-Source: docs/formats.md, "IndexFile".
+Source: docs/reference/disk.md, "IndexFile".
 """
 
 import mmap

@@ -9,7 +9,7 @@ multiplied by 31^n and added.
 This works for ASCII keys, whose bytes are their UTF-16 units. Other keys, very long ones and small batches are hashed
 one by one.
 
-Source: docs/formats.md, "Java hash", "IndexFile".
+Source: docs/reference/wire.md, "Java hash"; docs/reference/disk.md, "IndexFile".
 """
 
 from array import array

@@ -19,7 +19,7 @@ If a file cannot be created, or the disk has no space for it, the attempt is rep
 consecutive failures the store rejects messages until an attempt succeeds. Nothing is lost in the meantime: keys wait in
 memory, and beyond the limit for these the log has them.
 
-Source: docs/formats.md, "IndexFile", "Dispatch".
+Source: docs/reference/disk.md, "IndexFile", "Dispatch".
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 If more messages match than the query requests, or more bytes than a response may have, the newest are returned. An
 offset without a record in the log is skipped.
 
-Source: docs/formats.md, "Index queries".
+Source: docs/reference/disk.md, "Index queries".
 """
 
 import asyncio

@@ -8,7 +8,7 @@ process. The same keys then take less than a millisecond. The event loop takes t
 Until then the file is next to the index directory, under a name that is not the name of an index file. A leftover of a
 killed process is overwritten by the next one. If the preallocation fails, the file is created when it is needed.
 
-Source: docs/formats.md, "IndexFile".
+Source: docs/reference/disk.md, "IndexFile".
 """
 
 import logging

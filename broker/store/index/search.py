@@ -7,7 +7,7 @@ into memory first. `run_now` runs a search without pauses, before requests are s
 The item numbers of a chain only decrease. A chain with an increasing number is damaged and ends there, so a search
 always ends. The search compares hashes and times in seconds only; the caller compares keys.
 
-Source: docs/formats.md, "Index queries".
+Source: docs/reference/disk.md, "Index queries".
 """
 
 from collections.abc import Callable, Generator, Sequence

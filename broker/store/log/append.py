@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PutStatus(Enum):
-    """Result of an append. docs/formats.md, "Put results", lists which of them store the message."""
+    """Result of an append. docs/reference/disk.md, "Put results", lists which of them store the message."""
 
     PENDING = auto()  # in the open batch, or written and not yet flushed (SYNC_FLUSH) or copied (SYNC_MASTER)
     PUT_OK = auto()

@@ -4,7 +4,7 @@ Without it only the body of a record has a checksum. With it every flipped bit i
 over each record when it is put. The rest of the log is unchanged: space for the checksum is added to the properties
 before the record's size is computed, and the checksum is filled in after the put.
 
-Source: docs/formats.md, "Whole-record checksum".
+Source: docs/reference/disk.md, "Whole-record checksum".
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ it does not fit, all of it goes to the next segment.
 
 The log takes the store timestamp once per batch. Store timestamps never decrease.
 
-Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
+Source: docs/reference/disk.md, "CommitLog record", "End-of-file blank", "Append path".
 """
 
 import errno
@@ -178,8 +178,8 @@ class CommitLog:
         return None
 
     def _refuse(self, append: Append, size: int) -> PutStatus | None:
-        """Run the checks that a short message to a writable store cannot fail. docs/formats.md, "Checks before the
-        log"."""
+        """Run the checks that a short message to a writable store cannot fail. docs/reference/disk.md, "Checks before
+        the log"."""
         config = self._config
         if self._refusal is not None:
             return self._refusal

@@ -271,7 +271,7 @@ def _are_digits(texts: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def record_checksum_matches(view: memoryview, begin: int, end: int) -> bool:
-    """Return whether the record checksum of [begin, end) matches; True without one. docs/formats.md, "CommitLog
+    """Return whether the record checksum of [begin, end) matches; True without one. docs/reference/disk.md, "CommitLog
     record"."""
     tail = bytes(view[end - CHECKSUM_SIZE : end])
     name, digits = tail[: len(CHECKSUM_START)], tail[len(CHECKSUM_START) : -1]

@@ -7,7 +7,8 @@ fit into the segment, and every message while the store refuses writes.
 
 Prepared and rollback records (transactions) get queue offset 0 and no queue unit.
 
-The compiled version of this class is in protocol/compiled/record.py. Source: docs/formats.md, "CommitLog record".
+The compiled version of this class is in protocol/compiled/record.py. Source: docs/reference/disk.md, "CommitLog
+record".
 """
 
 from collections.abc import Callable, Mapping, Sequence

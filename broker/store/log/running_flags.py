@@ -3,7 +3,7 @@
 A reason is cleared when its cause ends; two causes never share a reason. A failed sync lasts until a restart, because
 only recovery can determine what is on the disk then; so does the role of a follower. Reads continue under all reasons.
 
-Source: docs/formats.md, "Failures", "Retention".
+Source: docs/reference/behaviour.md, "Failures"; docs/reference/disk.md, "Retention".
 """
 
 import logging

@@ -13,7 +13,7 @@ units). If a write fails, `pending` stays complete for the next attempt.
 The unit at `offset` is in the segment that starts at byte offset * 20, rounded down to the segment size. Segments are
 consecutive, so the start of the first one and `end` determine all file names. `QueueFiles` opens the files.
 
-Source: docs/formats.md, "ConsumeQueue".
+Source: docs/reference/disk.md, "ConsumeQueue".
 """
 
 import logging
@@ -345,7 +345,7 @@ class ConsumeQueue(QueueTail):
                     log.info("queue tail cleared topic=%s queue_id=%d bytes=%d", self.topic, self.queue_id, cleared)
 
     def _drop_empty_segments(self) -> None:
-        """Remove empty last segments: RocketMQ reads one as a single unit (docs/formats.md, "Traps")."""
+        """Remove empty last segments: RocketMQ reads one as a single unit (docs/reference/disk.md, "Traps")."""
         while self.first_start >= 0 and self.last_start >= self.end * UNIT_SIZE:
             self._files.remove(self._segment(self.last_start))
             self._path_start = -1

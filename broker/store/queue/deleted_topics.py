@@ -9,7 +9,7 @@ A power cut may undo the unlinking of single queue files. `is_stale` detects suc
 below the entry. A power cut may also move back the end of the log, and new records then reuse its bytes; `limit` lowers
 the entries to the new end.
 
-Source: docs/formats.md, "Deleted topics", "State files".
+Source: docs/reference/disk.md, "Deleted topics", "State files".
 """
 
 import asyncio

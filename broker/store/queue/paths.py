@@ -8,7 +8,7 @@ Topics come from records and requests, so names are checked twice. First, `may_h
 directory on the way is a symbolic link that leads out of consumequeue/ (consumequeue/ itself may be a link). The check
 takes two `lstat` calls, about 3 us.
 
-Source: docs/formats.md, "Store directory", "Names".
+Source: docs/reference/disk.md, "Store directory"; docs/reference/wire.md, "Names".
 """
 
 import errno

@@ -8,7 +8,7 @@ has:
 
 Units are counted again when the start of the log has moved; until then, records that expired still count. Nothing is
 counted for topics whose bytes were not requested in the last KEPT_S, so a broker without such limits does nothing here.
-Source: docs/formats.md, "Bytes of a topic".
+Source: docs/reference/behaviour.md, "Bytes of a topic".
 """
 
 import logging

@@ -8,7 +8,7 @@ type. Recovery creates no consume queue for it, because RocketMQ would reject su
 A directory whose name is neither a topic nor a queue id is skipped with one warning. Nothing in it is ever read,
 written or deleted (broker.store.queue.paths).
 
-Source: docs/formats.md, "Store directory".
+Source: docs/reference/disk.md, "Store directory".
 """
 
 import logging

@@ -6,7 +6,7 @@
 
 The compiled counterpart is protocol/compiled/queue_tail.py.
 
-Source: docs/formats.md, "ConsumeQueue".
+Source: docs/reference/disk.md, "ConsumeQueue".
 """
 
 from collections.abc import Sequence

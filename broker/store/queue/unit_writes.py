@@ -13,7 +13,7 @@ An exception in the write of one queue affects that queue only: the others are w
 With `limit` 0 (recovery; queueUnitsInMemory=0) each iteration writes, and units become visible once they are written. A
 queue whose write fails keeps its units; `retry` writes it again.
 
-Source: docs/formats.md, "Dispatch".
+Source: docs/reference/disk.md, "Dispatch".
 """
 
 import logging

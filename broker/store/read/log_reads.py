@@ -6,7 +6,7 @@ that were appended or checked since the start are sent through the mapping or fr
 not resident is also sent as a region, marked with `is_hot=False`, and the sender handles it. All other bytes are copied
 by `ColdReads`, which raises ColdRead instead of waiting. Records that lie close together are copied by one call.
 
-Source: docs/architecture.md, "Hot and cold".
+Source: docs/architecture.md, "Hot and cold data".
 """
 
 from collections.abc import Sequence

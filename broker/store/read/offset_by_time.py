@@ -6,7 +6,7 @@ message if all are older). UPPER: the last message at or before it (the first me
 equal times LOWER finds the first message, UPPER the last. A unit whose record is no longer in the log is older than all
 others. A gap in the queue has the time of the first message after it.
 
-Source: docs/formats.md, "Offset by time".
+Source: docs/reference/disk.md, "Offset by time".
 """
 
 from enum import Enum

@@ -5,7 +5,7 @@ when the estimated costs reach WORK_NS, and the consumer continues from there. A
 so that the consumer makes progress. A record that is not in memory ends a get that has decided a unit. A get that has
 decided none raises ColdRead, as every lookup does.
 
-Unreadable records pass the test: the delivery reports the error. Source: docs/formats.md, "getMessage".
+Unreadable records pass the test: the delivery reports the error. Source: docs/reference/disk.md, "getMessage".
 """
 
 from collections.abc import Callable, Iterator

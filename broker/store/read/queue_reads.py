@@ -11,7 +11,7 @@ inspected, or as many as the larger of these counts if an operator has raised it
 may return does not inspect more units. A get continues in the next queue segment only while it has found no message,
 and only with travelCqFileNumWhenGetMessage above 1: one get never returns messages of two queue segments.
 
-Source: docs/formats.md, "getMessage".
+Source: docs/reference/disk.md, "getMessage".
 """
 
 import os
@@ -41,7 +41,7 @@ _FALLBACK_RAM_BYTES = 24 << 30
 
 
 class GetStatus(IntEnum):
-    """Result of a get. docs/formats.md lists what a client does for each."""
+    """Result of a get. docs/reference/wire.md, "Pull", lists what a client does for each."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()

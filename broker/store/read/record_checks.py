@@ -15,7 +15,7 @@ A record that fails is damaged: it is skipped and logged once, and the messages 
 RocketMQ can leave queues whose units lie at higher queue offsets than their records state ("Dispatch"). A record with
 another queue offset is valid if its neighbor in the queue is shifted by the same amount.
 
-Source: docs/formats.md, "Checking one record".
+Source: docs/reference/disk.md, "Checking one record".
 """
 
 import logging

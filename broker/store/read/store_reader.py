@@ -7,7 +7,7 @@
 
 Once the store has a loop, every method may raise ColdRead: fetch its range, then call again.
 
-Source: docs/formats.md, "getMessage", "Offset by time", "Queries".
+Source: docs/reference/disk.md, "getMessage", "Offset by time"; docs/reference/wire.md, "Queries".
 """
 
 import asyncio

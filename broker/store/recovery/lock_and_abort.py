@@ -5,7 +5,7 @@
 
 A directory in which a restore was interrupted is refused: it may have a part of a store.
 
-Source: docs/formats.md, "abort and lock".
+Source: docs/reference/disk.md, "abort and lock".
 """
 
 import fcntl

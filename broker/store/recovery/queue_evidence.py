@@ -4,7 +4,7 @@ Units of records before the scan are on disk, because the checkpoint covers them
 stale or torn, so a unit only counts if its record exists and belongs to its queue. A unit that points before the log's
 first byte is either that of a record that retention deleted, or torn. In that case a scanned record outweighs it.
 
-Source: docs/formats.md, "Recovery".
+Source: docs/reference/disk.md, "Recovery".
 """
 
 from collections.abc import Callable

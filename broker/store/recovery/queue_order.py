@@ -23,7 +23,7 @@ everything before it is intact, so it continues its queue.
 
 `Evidence` supplies the state of a queue before its first judged record. Without evidence, that record is accepted.
 
-Source: docs/formats.md, "Recovery".
+Source: docs/reference/disk.md, "Recovery".
 """
 
 from collections.abc import Callable, Iterator

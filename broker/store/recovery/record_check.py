@@ -8,7 +8,7 @@ A record of a follower may lack bytes and still pass: its body is there, and the
 follower that kept it would differ from the node that it follows. `lacks_bytes` finds it, provided that the disk writes
 each sector as a whole. Whole records may contain such zeros too, so the test is for bytes that perhaps were not synced.
 
-Source: docs/formats.md, "Checking one record", "Followers".
+Source: docs/reference/disk.md, "Checking one record", "Followers".
 """
 
 from typing import Final, TypeAlias

@@ -19,7 +19,7 @@ segment earlier, then two, four and so on.
 After a crash the log is read from the disk and not from the page cache, because after a failed sync the page cache
 contains bytes that never reached the disk.
 
-Source: docs/formats.md, "Recovery".
+Source: docs/reference/disk.md, "Recovery".
 """
 
 import logging

@@ -3,5 +3,5 @@
 `ReplicaLog` is what the owner of the connection uses. A follower takes no messages (RunningFlag.FOLLOWER). The role is
 decided at the start, and a change of role is a restart.
 
-Source: docs/architecture.md, "Followers"; docs/formats.md, "Followers".
+Source: docs/architecture.md, "Followers"; docs/reference/disk.md, "Followers".
 """

@@ -8,7 +8,7 @@ A write that fails or is short is undone, as in CommitLog, and the end does not 
 The rest of a segment after its last record is a blank: 8 bytes, and zeros up to the segment's end. The zeros may be
 skipped (`skip_to`).
 
-Source: docs/formats.md, "Followers".
+Source: docs/reference/disk.md, "Followers".
 """
 
 import logging

@@ -7,7 +7,7 @@ work.
 The dispatch of a tail keeps records that are undecided. They are in a file while the store follows, and a store that
 begins to take messages empties it, because its recovery has decided all of them.
 
-Source: docs/formats.md, "Followers".
+Source: docs/reference/disk.md, "Followers".
 """
 
 from collections.abc import Sequence

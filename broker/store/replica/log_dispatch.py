@@ -8,7 +8,7 @@ of its queue. It is in the index meanwhile, as in a recovery that skips it.
 Records in the common layout are read many at a time, if there are many. A half record at the end waits for its rest.
 Bytes that cannot become a record raise DamagedReplicaError.
 
-Source: docs/formats.md, "Recovery", "Followers".
+Source: docs/reference/disk.md, "Recovery", "Followers".
 """
 
 import logging

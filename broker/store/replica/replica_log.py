@@ -7,7 +7,7 @@
 The three are independent: bytes may be shown before they are synced (a classic slave shows what it has), or after they
 are committed (a link). Appending parses nothing, and costs one write per segment.
 
-Only the event loop's thread calls these methods. Source: docs/formats.md, "Followers".
+Only the event loop's thread calls these methods. Source: docs/reference/disk.md, "Followers".
 """
 
 from collections.abc import Callable

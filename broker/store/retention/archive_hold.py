@@ -14,7 +14,7 @@ The file is untrusted input. A file that is not usable is logged once, and the l
 that is too small only keeps more segments. A time in the future counts as the time at which the broker first read it.
 A mark beyond the log belongs to another store, and is not used.
 
-Source: docs/formats.md, "Archive mark", "Retention".
+Source: docs/reference/disk.md, "Archive mark", "Retention".
 """
 
 import logging

@@ -17,7 +17,7 @@ A segment is removed from the log at once, on the event loop; a helper thread de
 (`broker/store/retention/removal.py`). Queues and index are trimmed later, at their own pace, because no read goes
 before the start of the log in any case.
 
-Source: docs/formats.md, "Retention".
+Source: docs/reference/disk.md, "Retention".
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The cleanup that an operator may request: expired segments of the log and of queues, and queues without a topic.
 
 It deletes nothing that retention (`broker/store/retention/cleaner.py`) would keep; it only does not wait for the
-configured hour. Source: docs/formats.md, "Retention".
+configured hour. Source: docs/reference/disk.md, "Retention".
 """
 
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX

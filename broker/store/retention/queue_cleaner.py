@@ -6,7 +6,7 @@ to delete, and reads correct its minimum offset on demand. A helper thread unlin
 oldest first, followed by a pause of `deleteConsumeQueueFilesInterval`. A failed unlink is repeated, and nothing else is
 unlinked in the meantime, so that no segment is missing in the middle of a queue.
 
-Source: docs/formats.md, "Retention".
+Source: docs/reference/disk.md, "Retention".
 """
 
 import logging

@@ -7,7 +7,7 @@ remaining log has no gap.
 If a file cannot be unlinked, the unlink is repeated every `redeleteHangedFileInterval`, and all later segments wait.
 Transfers that hold a segment for longer than `destroyMapedFileIntervalForcibly` are canceled.
 
-Source: docs/formats.md, "Retention".
+Source: docs/reference/disk.md, "Retention".
 """
 
 import logging

@@ -3,7 +3,7 @@
 `decide` is called every `cleanResourceInterval` and returns what this round may delete; `due_since` returns when one
 segment is old enough. `broker/store/retention/cleaner.py` applies them.
 
-Source: docs/formats.md, "Retention".
+Source: docs/reference/disk.md, "Retention".
 """
 
 import time

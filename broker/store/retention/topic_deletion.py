@@ -8,7 +8,7 @@ again may arrive meanwhile. So the entry is only up to a byte below which the ot
 topic, and a topic whose queues have a later record keeps them. An undecided record is in no queue yet; it becomes the
 first one of a new queue.
 
-Source: docs/formats.md, "Deleted topics".
+Source: docs/reference/disk.md, "Deleted topics".
 """
 
 import asyncio

@@ -14,7 +14,7 @@ twice. If slots are inconsistent, the whole wheel is rebuilt from the log. If th
 than any slot may be (a damaged file, a clock that was wrong), the timers do not wait for it: the time is ignored, and
 messages may be delivered again.
 
-No file is created before the first message. Source: docs/formats.md, "Timer files".
+No file is created before the first message. Source: docs/reference/disk.md, "Timer files".
 """
 
 import logging

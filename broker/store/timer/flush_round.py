@@ -7,7 +7,7 @@ and the next round writes it. `refused` reports this case. After a failed sync t
 raises OSError, which ends the flusher. The check file is replaced as a whole, by a rename. If any part of that fails,
 the previous check file remains, so the next round repeats it as well.
 
-Source: docs/formats.md, "Timer files".
+Source: docs/reference/disk.md, "Timer files".
 """
 
 import os

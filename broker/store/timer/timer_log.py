@@ -7,7 +7,7 @@ file has its full size from the start; its blocks are allocated when they are wr
 
 The timer topic contains everything that is needed to rebuild the log, so nothing here is synced at once.
 `take_unsynced` returns the files that the flusher must sync, and the old files that it deletes, because freeing 100 MiB
-takes long. Source: docs/formats.md, "Timer files".
+takes long. Source: docs/reference/disk.md, "Timer files".
 """
 
 import logging

@@ -5,7 +5,7 @@ changed pages (`take_changed`) after the log units that they refer to. A thousan
 page is not copied when the flusher takes it, only when it changes again. The file may contain slots of past times, or
 of another revolution of the wheel; the time in the slot identifies them, and they are ignored.
 
-Source: docs/formats.md, "Timer files".
+Source: docs/reference/disk.md, "Timer files".
 """
 
 import heapq

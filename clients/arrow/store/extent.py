@@ -11,7 +11,7 @@ and changes nothing:
 A check covers magic, lengths, the body's checksum, and that the record's physical offset equals its position. The first
 record that fails ends the log. A copy of the log without its queues is checked from its last segment on.
 
-Source: docs/formats.md, "Recovery", "Checkpoint", "abort and lock", "Deleted topics".
+Source: docs/reference/disk.md, "Recovery", "Checkpoint", "abort and lock", "Deleted topics".
 """
 
 import logging

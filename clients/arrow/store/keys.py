@@ -4,7 +4,7 @@ The index compares only hashes, so the results are candidates. The index is inco
 only up to the checkpoint, a few records may be missing between two files, and the newest file ends before the log does.
 `Found.unknown` contains the ranges of the log that must be read in addition.
 
-Source: docs/formats.md, "IndexFile", "Index queries", "Recovery".
+Source: docs/reference/disk.md, "IndexFile", "Index queries", "Recovery".
 """
 
 import os

@@ -6,7 +6,7 @@ long as their `Log`; segments that a running broker deletes in the meantime are 
 
 A broker may spread its log over several directories; the file names still order the segments.
 
-Source: docs/formats.md, "Store directory", "CommitLog record", "Wrong-size and missing files".
+Source: docs/reference/disk.md, "Store directory", "CommitLog record", "Wrong-size and missing files".
 """
 
 import logging

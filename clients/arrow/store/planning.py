@@ -9,7 +9,7 @@ A piece begins at a record that a queue unit refers to: the log can be entered o
 Store timestamps never decrease, neither in the log nor in a queue, so the parts before and after a time range are not
 read at all. (The timestamps of all records that are read are compared again.)
 
-Source: docs/formats.md, "ConsumeQueue", "Offset by time", "Recovery".
+Source: docs/reference/disk.md, "ConsumeQueue", "Offset by time", "Recovery".
 """
 
 import logging

@@ -1,10 +1,10 @@
 """Consume queues, read from their files: the records of the log that belong to a queue.
 
 A queue's units, 20 bytes per message, are in files named after the position of their first byte in the queue. The bytes
-after the last unit are zeros. Padding units (docs/formats.md, "Traps") are skipped. Light queues are excluded: their
-units refer to records of other topics.
+after the last unit are zeros. Padding units (docs/reference/disk.md, "Traps") are skipped. Light queues are excluded:
+their units refer to records of other topics.
 
-Source: docs/formats.md, "ConsumeQueue".
+Source: docs/reference/disk.md, "ConsumeQueue".
 """
 
 import os

@@ -7,7 +7,7 @@
 Damage ends the task, or, with failOnDataLoss=false, is skipped and logged: a single record if its length is valid or a
 unit refers to the next record, else everything up to the next record that a unit of any queue refers to.
 
-Source: docs/formats.md, "CommitLog record", "ConsumeQueue".
+Source: docs/reference/disk.md, "CommitLog record", "ConsumeQueue".
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Checks of records: lengths, position, the body's checksum, and the whole record's checksum if it has one.
 
-Source: docs/formats.md, "Checking one record", "Whole-record checksum".
+Source: docs/reference/disk.md, "Checking one record", "Whole-record checksum".
 """
 
 from typing import Final

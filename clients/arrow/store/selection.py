@@ -9,7 +9,8 @@
                               `Extent.loose` need no unit: a broker that starts would add them
     reserved topics           unless they are named in the options
 
-Source: docs/formats.md, "System flags", "Half messages on disk", "Deleted topics", "System topics".
+Source: docs/reference/wire.md, "System flags", "System topics"; docs/reference/disk.md, "Half messages on disk",
+"Deleted topics".
 """
 
 from collections.abc import Collection, Iterable

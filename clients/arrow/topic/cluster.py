@@ -5,8 +5,8 @@ results omit the queues of a broker that is *unreachable*; the caller decides wh
 
 For a search by time, newer brokers (and ours) return the first message stored at that time or later. A RocketMQ 4.9
 broker may return the nearest message, or the last one. So each result is checked against the store timestamps and, if
-it is not the first match, corrected by a search. Source: docs/formats.md, "Queues", "Offset by time", "Consumer
-offsets".
+it is not the first match, corrected by a search. Source: docs/reference/wire.md, "Queues", "Consumer offsets";
+docs/reference/disk.md, "Offset by time".
 """
 
 import asyncio

@@ -45,7 +45,10 @@ from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
 MAX_IN_FLIGHT: Final = 64
 FILTERED_IN_FLIGHT: Final = 8
 FILTERED_STEP: Final = 800
-"""Offsets of a slot with a filter: the number that a broker examines in one pull (docs/formats.md, "getMessage")."""
+"""Offsets of a slot with a filter: the number that a broker examines in one pull.
+
+Source: docs/reference/disk.md, "getMessage".
+"""
 
 MIN_IN_FLIGHT: Final = 2
 IN_FLIGHT_BYTES: Final = 8 << 20

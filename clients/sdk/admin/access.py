@@ -5,7 +5,7 @@
 
 Each broker has its own accounts, so each call names the address of one. Brokers of 4.9 do not support requests of 5,
 and 5 not those of 4.9: BrokerError with REQUEST_CODE_NOT_SUPPORTED (3). Passwords are part of no error and no `repr`.
-Source: docs/formats.md, "Users and policies", "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Users and policies", "Access control of RocketMQ 4.9".
 """
 
 from typing import Any, Final

@@ -13,8 +13,8 @@ Sections have the requests of operators that applications seldom need, each with
     admin.name_servers    settings, keys and values, write permission of brokers
 
 Requests that concern all brokers go to all masters, one after the other. An error of one is raised; the requests before
-it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/formats.md, "Topics",
-"Groups", "Statistics of topics and groups", "Queries".
+it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/reference/wire.md,
+"Topics", "Groups", "Statistics of topics and groups", "Queries".
 """
 
 from collections.abc import AsyncIterator, Iterable

@@ -3,7 +3,7 @@
     info = await admin.brokers.runtime_info("10.0.0.1:10911")
 
 RocketMQ 4.9 serves all of them except `ha_status` and `reset_master_flush_offset`.
-Source: docs/formats.md, "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 from collections.abc import Mapping

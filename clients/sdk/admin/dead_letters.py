@@ -5,7 +5,7 @@ which delivers it to this group only, or to the topic that it came from, which a
 that consumes in order has no use for its retry topic: brokers make such a copy a dead letter again.
 
 The copy keeps id, keys, tags and the properties of applications; deliveries are counted from 0 again. Source:
-docs/formats.md, "Retries and dead letters".
+docs/reference/wire.md, "Retries and dead letters".
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable

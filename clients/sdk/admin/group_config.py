@@ -5,7 +5,7 @@
     info = await admin.group_config.running_info("billing", client_id)
 
 A group has a retry topic from its first member on, and the route of that topic names the brokers of the group.
-Source: docs/formats.md, "Groups", "Connections of groups", "Calls to clients".
+Source: docs/reference/wire.md, "Groups", "Connections of groups", "Calls to clients".
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 The groups are those of the first broker of the topic (QUERY_TOPIC_CONSUME_BY_WHO, 300). A group's members, and its
 committed offset in the message's queue, determine the state. Rules and texts are those of RocketMQ's admin client.
-Source: docs/formats.md, "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     await admin.name_servers.put("ORDER_TOPIC_CONFIG", "Orders", "broker-a:4;broker-b:4")
 
 Name servers do not share their state. So each change goes to all name servers of the Admin, one after the other; an
-error is raised after all requests. Source: docs/formats.md, "Name server".
+error is raised after all requests. Source: docs/reference/wire.md, "Name server".
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,8 @@
 
 A reset is one request to each broker of the topic (INVOKE_BROKER_TO_RESET_OFFSET, 222). A broker that leaves the reset
 to the members of the group (RocketMQ 4.9) responds CONSUMER_NOT_ONLINE (206) if there are none; then `roll_back` sets
-the offset of each queue by itself. Source: docs/formats.md, "Resetting offsets", "Statistics of topics and groups".
+the offset of each queue by itself. Source: docs/reference/wire.md, "Resetting offsets", "Statistics of topics and
+groups".
 """
 
 from collections.abc import Mapping

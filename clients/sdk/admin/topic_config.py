@@ -6,7 +6,7 @@
 
 Requests of RocketMQ 5.x have a fallback for brokers of 4.9, which respond REQUEST_CODE_NOT_SUPPORTED (3): a list of
 topics becomes one request for each, and one topic's configuration is taken from the broker's table.
-Source: docs/formats.md, "Topics", "Routes", "Statistics of topics and groups".
+Source: docs/reference/wire.md, "Topics", "Routes", "Statistics of topics and groups".
 """
 
 from collections.abc import Iterable

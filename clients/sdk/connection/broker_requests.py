@@ -2,7 +2,7 @@
 
 Consumers and checkers of transactions register here by group. Requests that take time run as tasks, and the response
 follows at their end. A request for a group that is not registered here gets the same error as from RocketMQ's clients.
-Source: docs/formats.md, "Calls to clients".
+Source: docs/reference/wire.md, "Calls to clients".
 """
 
 import logging

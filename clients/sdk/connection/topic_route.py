@@ -6,7 +6,7 @@ route is rejected as a whole, with InvalidResponse, if one of its entries is inv
 producers map keys to indexes of it, so a client with a shorter list would use other queues than the other clients.
 
 Queues are ordered by broker name and number, as in RocketMQ's clients, so all producers map a key to the same queue.
-Source: docs/formats.md, "Routes".
+Source: docs/reference/wire.md, "Routes".
 """
 
 from collections.abc import Iterator

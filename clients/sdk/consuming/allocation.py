@@ -14,7 +14,7 @@ those of RocketMQ's clients do:
 
     PushConsumer("billing", ..., allocation=consistent_hash())
 
-Any callable of the same signature is a rule. Source: docs/formats.md, "Queue allocation".
+Any callable of the same signature is a rule. Source: docs/reference/wire.md, "Queue allocation".
 """
 
 from bisect import bisect_left

@@ -1,7 +1,8 @@
 """The requests of a consumer about queues, as typed calls.
 
 The master of a queue's broker responds, or another member of the broker if there is no master. All raise the errors of
-`Client.request`, and NoRoute if a topic or broker has no route. Source: docs/formats.md, "Pull", "Queues", "Groups".
+`Client.request`, and NoRoute if a topic or broker has no route. Source: docs/reference/wire.md, "Pull", "Queues",
+"Groups".
 """
 
 from typing import Final

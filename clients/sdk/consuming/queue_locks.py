@@ -9,8 +9,8 @@ connection on which it was granted ends: a restarted broker has no locks, and ma
 While a lock is invalid, no message of its queue is handled and no offset committed, until it is renewed.
 
 A lock that the broker refuses to renew is lost. So is an invalid lock that is granted again if another member has
-committed more in the meantime: a commit of this member would move the group's offset back. Source: docs/formats.md,
-"Queue locks".
+committed more in the meantime: a commit of this member would move the group's offset back. Source:
+docs/reference/wire.md, "Queue locks".
 """
 
 import asyncio

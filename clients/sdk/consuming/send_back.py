@@ -6,7 +6,7 @@
 
 The broker counts redeliveries: after `max_reconsume_times` it stores the message in %DLQ%<group>, and likewise if the
 delay level is negative. A resent message has the properties of RocketMQ: RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY. The
-number of deliveries is in the header of the send. Source: docs/formats.md, "Groups", "Send".
+number of deliveries is in the header of the send. Source: docs/reference/wire.md, "Groups", "Send".
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The response to the send of such a message contains a handle (`SendResult.recall_handle`) with topic, broker, time and
 message id. RECALL_MESSAGE (370) asks the broker to drop the message. Brokers of RocketMQ 5.3 and this broker support
-it if `recallMessageEnable` is set. Source: docs/formats.md, "Timer messages".
+it if `recallMessageEnable` is set. Source: docs/reference/wire.md, "Timer messages".
 """
 
 from skylarkmq.clients.sdk.connection.client import Client

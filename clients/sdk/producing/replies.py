@@ -5,8 +5,8 @@
                      <- PUSH_REPLY_MESSAGE_TO_CLIENT (326): the broker pushes the reply to the requesting client
 
 The broker finds the requesting client by its heartbeat, so the reply goes to the broker that stores the request, where
-that client is registered. A reply for a client that is not connected is not kept. Source: docs/formats.md, "Calls to
-clients".
+that client is registered. A reply for a client that is not connected is not kept. Source: docs/reference/wire.md,
+"Calls to clients".
 """
 
 from typing import Final

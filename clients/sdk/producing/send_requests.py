@@ -3,7 +3,7 @@
 All fields of a send except those of the message itself are the same for each message. So the JSON header is a template
 with six placeholders; filling it takes a tenth of the time of encoding the header, and a test compares it with the
 typed header. Brokers that announce MessagePack get another form (connection/msgpack_requests.py).
-Source: docs/formats.md, "Send".
+Source: docs/reference/wire.md, "Send".
 """
 
 from typing import Any, Final

@@ -7,7 +7,7 @@
 If a producer dies between the two steps, the broker sends the check to any member of its group. So the checker must
 derive the state from persistent data (a database), by the message or its transaction id. A checker that cannot decide
 returns UNKNOWN, and the broker checks again. A commit that does not reach the broker is no error either: the broker
-checks. Source: docs/formats.md, "Transactions".
+checks. Source: docs/reference/wire.md, "Transactions".
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Writes the archive mark, `config/archive.json` of a store directory, which the broker reads (`archiveHold`).
 
 The file is replaced as a whole: temporary file, sync, rename, sync of the directory. Nothing else in the store
-directory is written. Source: docs/formats.md, "Archive mark".
+directory is written. Source: docs/reference/disk.md, "Archive mark".
 """
 
 import os

@@ -10,7 +10,7 @@ Which records count: those that a consumer could read (clients/arrow/store/selec
 body checksums when the file is read back (files.py), or before with `skip_damaged`. Damage raises StoreUnreadable, or
 is skipped and counted with `skip_damaged`.
 
-Source: docs/formats.md, "CommitLog record"; docs/use/spark/archive.md.
+Source: docs/reference/disk.md, "CommitLog record"; docs/use/spark/archive.md.
 """
 
 import logging

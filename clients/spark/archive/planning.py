@@ -8,7 +8,7 @@ in a later run. That serves stopped brokers and backups.
 Of a store that was not closed (a broker runs on it, it crashed, or it was copied while a broker ran) only messages that
 are surely on disk count: those stored 3 s or more before the time in the checkpoint.
 
-Source: docs/use/spark/archive.md, docs/formats.md "Checkpoint", "Recovery".
+Source: docs/use/spark/archive.md, docs/reference/disk.md "Checkpoint", "Recovery".
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ does not parse). Brokers do not record why a handler failed. So the reason is DE
 else the number of deliveries; applications that record an exception in a property group by that property.
 
 Digits in reasons and properties become `#` in the name of the group, so texts that differ in numbers are one group.
-Source: docs/formats.md, "Retries and dead letters".
+Source: docs/reference/wire.md, "Retries and dead letters".
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ number keep null there. A handler call without a SubAfter is unfinished: the con
     durationMs    the time in the handler
 
 Both compare clocks: latencyMs those of the producer's and the consumer's machine, so it may be below zero. It includes
-the delay of a delayed message. Source: docs/formats.md, "Message traces".
+the delay of a delayed message. Source: docs/reference/wire.md, "Message traces".
 """
 
 from typing import Final

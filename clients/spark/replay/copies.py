@@ -8,7 +8,7 @@ store host are new.
 The mark, the property REPLAYED_FROM, is `<replay id>:<topic>:<broker>:<queue>:<offset>` of the old message. A replay
 that was killed reads the marks at the ends of its target queues, and so finds the copies that arrived.
 
-Source: docs/formats.md, "Properties".
+Source: docs/reference/wire.md, "Properties".
 """
 
 import re

@@ -18,5 +18,5 @@ Logic has three values: True, False and None (unknown). A message matches if the
 possible, of a number with a text that is not a number, is an error. It ends the evaluation wherever it occurs: the
 message does not match, whatever the other side of an OR is.
 
-Source: docs/formats.md, "SQL92 expressions".
+Source: docs/reference/wire.md, "SQL92 expressions".
 """

@@ -4,7 +4,7 @@ A function takes the prepared property string (see `properties.py`) and returns 
 number, True, False or None. The type of a node and the types below it select its function. The most common case, the
 comparison of a property with a literal, has functions of its own.
 
-The call depth is at most the height of the tree. Source: docs/formats.md, "SQL92 expressions".
+The call depth is at most the height of the tree. Source: docs/reference/wire.md, "SQL92 expressions".
 """
 
 import operator

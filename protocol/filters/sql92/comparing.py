@@ -7,7 +7,7 @@
     TRUE/FALSE, text    an error
     truth, number       never equal
 
-Source: docs/formats.md, "SQL92 expressions".
+Source: docs/reference/wire.md, "SQL92 expressions".
 """
 
 from collections.abc import Callable

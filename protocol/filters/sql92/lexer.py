@@ -9,7 +9,7 @@
 The longest token wins. `--` without a line end after it is two minus signs. The parser requests tokens one at a time:
 of the text after a complete expression only the first token is read.
 
-Source: docs/formats.md, "SQL92 expressions".
+Source: docs/reference/wire.md, "SQL92 expressions".
 """
 
 import re

@@ -16,7 +16,7 @@ equality with the word NULL (instead of IS NULL); equality of a truth value on t
 condition is expected.
 
 The length of an expression, its number of tokens and its nesting are limited: the broker's only thread compiles the
-expression, and tests every message with it. Source: docs/formats.md, "SQL92 expressions".
+expression, and tests every message with it. Source: docs/reference/wire.md, "SQL92 expressions".
 """
 
 import math

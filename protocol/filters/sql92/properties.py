@@ -2,7 +2,7 @@
 
 The string is searched from its end, because the last entry of a name counts; empty values do not count. An expression
 with many names would search the whole string for each; for it the string is split into a dict once (`entries_of`).
-Both ways return the same value. Source: docs/formats.md, "Properties".
+Both ways return the same value. Source: docs/reference/wire.md, "Properties".
 """
 
 from collections.abc import Callable, Mapping

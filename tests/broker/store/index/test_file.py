@@ -1,4 +1,4 @@
-"""One index file: the worked examples in docs/formats.md, and equal bytes for single keys and batches."""
+"""One index file: the worked examples in docs/reference/disk.md, and equal bytes for single keys and batches."""
 
 import os
 from collections.abc import Iterator

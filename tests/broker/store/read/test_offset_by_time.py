@@ -14,7 +14,7 @@ UNITS = 20  # in a queue segment
 
 
 def expected(times: list[int], timestamp: int, boundary: Boundary, first: int = 0) -> int:
-    """Return the result that docs/formats.md, "Offset by time", defines, by a linear search."""
+    """Return the result that docs/reference/disk.md, "Offset by time", defines, by a linear search."""
     if boundary is Boundary.LOWER:
         return first + next((number for number, time in enumerate(times) if time >= timestamp), len(times))
     return first + max((number for number, time in enumerate(times) if time <= timestamp), default=0)

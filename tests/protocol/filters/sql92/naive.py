@@ -1,8 +1,8 @@
 """A naive evaluator of expressions, as a reference for the compiled ones.
 
 Expressions are tuples, as the tests generate them: `(">", ("name", "a"), ("int", 5))`. `value` evaluates such a tuple
-for a dict of properties, by the rules of docs/formats.md, one rule per line, without regard to speed; `written` returns
-its text. It shares nothing with the package but the words True, False and None.
+for a dict of properties, by the rules of docs/reference/wire.md, "SQL92 expressions", one rule per line, without regard
+to speed; `written` returns its text. It shares nothing with the package but the words True, False and None.
 """
 
 import re
