@@ -16,6 +16,14 @@ from docs.hooks.reference_sections import PAGES as CITED_PAGES
 from docs.hooks.reference_sections import anchor, headings
 from tests.documents.examples import PAGES, ROOT
 
+NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nextra_css:")[0]
+PARTS = {
+    "Start": ("start/",),
+    "Use": ("use/",),
+    "Run": ("run/",),
+    "Reference": ("reference/", "decisions/", "benchmarks/", "architecture.md"),
+}
+"""The folders of each part of the navigation."""
 GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text()
 SOURCES = [
     path
@@ -183,10 +191,18 @@ def test_the_glossary_is_alphabetical_and_defines_each_term_once() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     """Each page of docs/ is in the part `nav` of mkdocs.yml, itself or by its folder. Add new pages there."""
-    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nextra_css:")[0]
-    named = set(re.findall(r"[\w/.-]+\.md$", nav, flags=re.MULTILINE))
-    folders = {folder.rstrip("/") for folder in re.findall(r"[\w/-]+/$", nav, flags=re.MULTILINE)}
+    named = set(re.findall(r"[\w/.-]+\.md$", NAVIGATION, flags=re.MULTILINE))
+    folders = {folder.rstrip("/") for folder in re.findall(r"[\w/-]+/$", NAVIGATION, flags=re.MULTILINE)}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     in_folders = {page for page in pages if page.rpartition("/")[0] in folders}
     assert sorted(pages - named - in_folders) == []
     assert sorted(named - pages - generated_names()) == []
+
+
+@pytest.mark.parametrize(("part", "folders"), PARTS.items())
+def test_each_page_is_in_the_folder_of_its_part(part: str, folders: tuple[str, ...]) -> None:
+    """The path of a page begins with the name of its part in the navigation."""
+    text = NAVIGATION.partition(f"\n  - {part}:\n")[2].partition("\n  - ")[0]
+    pages = re.findall(r"[\w/.-]+(?:\.md|/)$", text, flags=re.MULTILINE)
+    assert pages
+    assert [page for page in pages if not page.startswith(folders)] == []
