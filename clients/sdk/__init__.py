@@ -5,7 +5,7 @@
     clients.sdk.consuming.allocation  the rules by which the members of a group share queues
     clients.sdk.hooks                 observers; clients.sdk.telemetry has those for OpenTelemetry and Prometheus
 
-docs/sdk.md introduces them.
+docs/use/sdk.md introduces them.
 """
 
 from skylarkmq.clients.sdk.admin.admin import Admin

@@ -1,7 +1,7 @@
 """Trace records of RocketMQ as events: the sends and handler calls of a message, with their times and results.
 
 A body of the trace topic holds records of many messages. Every client of the cluster may write there, so a record that
-cannot be read is skipped, with a line in the log. Fields: clients/sdk/trace_records.py. Source: docs/formats.md,
+cannot be read is skipped, with a line in the log. Fields: clients/sdk/trace_records.py. Source: docs/reference/wire.md,
 "Message traces".
 """
 

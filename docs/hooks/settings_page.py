@@ -25,9 +25,9 @@ from unittest.mock import MagicMock
 import msgspec
 
 from docs.hooks.markdown_text import escaped
+from docs.hooks.reference_sections import link_to
 from skylarkmq.broker.app.config_reload import subscribe_parts
 from skylarkmq.broker.base.protected_keys import ALWAYS, DEFAULT
-from docs.hooks.reference_sections import link_to
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Setting
 from skylarkmq.broker.config.sections import DaemonConfig, Machine, NamesrvDaemonConfig, load_broker, load_namesrv

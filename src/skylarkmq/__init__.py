@@ -2,8 +2,8 @@
 
     from skylarkmq import Message, Producer
 
-The SDK's names are those of `skylarkmq.clients.sdk`; docs/use/sdk.md introduces them. They are loaded on first use, because
-the broker and Spark's workers import this package without the SDK.
+The SDK's names are those of `skylarkmq.clients.sdk`; docs/use/sdk.md introduces them. They are loaded on first use,
+because the broker and Spark's workers import this package without the SDK.
 
     skylarkmq.blocking    the SDK for scripts and threads
     skylarkmq.testing     the pytest plugin with the fixture `mq_broker`

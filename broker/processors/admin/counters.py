@@ -1,8 +1,8 @@
 """Counters by topic and group, under the names that RocketMQ gives them.
 
 A source iterates over the counts that a part keeps; `broker/counters/stats_windows.py` derives sliding windows from all
-sources. A new counter needs a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md, "Statistics
-of topics and groups".
+sources. A new counter needs a source in `sources_of` and its names in `COUNTERS`. Source: docs/reference/wire.md,
+"Statistics of topics and groups".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

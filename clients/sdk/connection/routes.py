@@ -7,7 +7,7 @@ A route is requested at the first use of its topic, after errors that suggest a 
 refresh that fails keeps the known route. Producers of a topic that does not exist yet get the route of the template
 topic, with the name replaced and the number of queues limited by the producer's settings; the broker creates the topic
 at the first message. An invalid route is rejected (clients/sdk/connection/topic_route.py).
-Source: docs/formats.md, "Routes".
+Source: docs/reference/wire.md, "Routes".
 """
 
 import asyncio

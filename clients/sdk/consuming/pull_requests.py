@@ -3,7 +3,7 @@
 A consumer that keeps up pulls every few messages. Its requests differ only in two offsets and the request number. So
 the JSON header is a template with placeholders for these three: filling it costs a tenth of encoding the header, and a
 test compares it with the typed header. Brokers that support it get a header in MessagePack instead
-(clients/sdk/connection/msgpack_requests.py). Source: docs/formats.md, "Pull".
+(clients/sdk/connection/msgpack_requests.py). Source: docs/reference/wire.md, "Pull".
 """
 
 from collections.abc import Mapping
