@@ -7,8 +7,8 @@ It needs `pip install 'skylarkmq[spark]' pyspark==4.2.1` and Java 17; docs/table
 Spark. Workers run `PYSPARK_PYTHON` (default `python3`), which needs skylarkmq, too. `mqspark-pipeline` does the same
 without code, with a table for bad rows; copy this program for a query of your own.
 
-Bodies are JSON such as {"id": "order-1", "cents": 420}. A body that is no order has null in the column `order`, and the
-column `body` keeps it.
+Bodies are JSON such as {"id": "order-1", "cents": 420}. A body without an id has null in the column `order`, and
+the column `body` keeps it.
 
     a crash during a batch                   no row is visible: the batch runs again after the restart
     a crash after Delta's commit, before     the batch runs again; Delta ignores it, because its log has the identifier
@@ -26,7 +26,7 @@ import signal
 import threading
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json, to_date
+from pyspark.sql.functions import col, from_json, to_date, when
 from pyspark.sql.streaming.query import StreamingQuery
 
 ORDER = "id STRING, cents BIGINT"
@@ -44,7 +44,8 @@ def orders(spark: SparkSession, namesrv: str, topic: str) -> DataFrame:
     """Return the messages of a topic as a stream of rows."""
     options = {"nameServer": namesrv, "subscribe": topic, "startingOffsets": "earliest"}
     messages = spark.readStream.format("rocketmq").options(**options, maxOffsetsPerTrigger="1000000").load()
-    order = from_json(col("body").cast("string"), ORDER).alias("order")
+    order = from_json(col("body").cast("string"), ORDER)  # fields are null where a body does not parse
+    order = when(order["id"].isNotNull(), order).alias("order")
     day = to_date("storeTimestamp").alias("day")
     return messages.select(*POSITION, "msgId", "storeTimestamp", day, order, "body")
 

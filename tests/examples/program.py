@@ -1,6 +1,6 @@
 """A program of examples/ as a process: its output line by line, and signals at exact points of its work.
 
-    with started("service.py", database, "--namesrv", broker.namesrv) as program:
+    with started("service.py", database, "--namesrv", namesrv) as program:
         program.wait_for("billing order=1")     reads the output up to this line
         program.stall()                         the next line that it writes blocks the thread that writes it
         program.stop(signal.SIGTERM)            exit code

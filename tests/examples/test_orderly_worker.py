@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from skylarkmq import Message, blocking
-from skylarkmq.broker.in_process import InProcessBroker
 from tests.examples.databases import execute, locked, rows, wait_for_rows
 from tests.examples.program import started
 from tests.examples.topics import lag, send
@@ -29,18 +28,17 @@ def insert(database: Path, order: str) -> None:
 
 
 @pytest.fixture
-def database(mq_broker: InProcessBroker, tmp_path: Path) -> Path:
+def database(namesrv: str, tmp_path: Path) -> Path:
     """Return a database with the worker's table."""
     path = tmp_path / "orders.db"
-    with started(PROGRAM, path, "--namesrv", mq_broker.namesrv) as worker:
+    with started(PROGRAM, path, "--namesrv", namesrv) as worker:
         worker.wait_for("ready")
         assert worker.stop() == 0
     return path
 
 
-def test_an_order_that_cannot_go_on_holds_up_its_queue_only(mq_broker: InProcessBroker, database: Path) -> None:
+def test_an_order_that_cannot_go_on_holds_up_its_queue_only(namesrv: str, database: Path) -> None:
     """Its first event is repeated until it succeeds, and its later ones follow in order. Other queues go on."""
-    namesrv = mq_broker.namesrv
     insert(database, "punctual")
     with blocking.Producer("tests", namesrv=namesrv) as producer:
         queues = producer.publish_queues(TOPIC)
@@ -61,9 +59,8 @@ def test_an_order_that_cannot_go_on_holds_up_its_queue_only(mq_broker: InProcess
 
 
 @pytest.mark.mq_broker(rebalanceLockMaxLiveTime=1000)
-def test_a_killed_worker_skips_and_repeats_no_step(mq_broker: InProcessBroker, database: Path) -> None:
+def test_a_killed_worker_skips_and_repeats_no_step(namesrv: str, database: Path) -> None:
     """Killed between the commit in SQLite and the acknowledgment: the next worker gets the event again, and goes on."""
-    namesrv = mq_broker.namesrv
     insert(database, "order-7")
     send(namesrv, events("order-7", 1, 2, 3), group="order-7")
     with locked(database) as release, started(PROGRAM, database, "--namesrv", namesrv) as worker:
@@ -81,9 +78,8 @@ def test_a_killed_worker_skips_and_repeats_no_step(mq_broker: InProcessBroker, d
     assert rows(database, "SELECT step, state FROM orders") == [(3, "s3")]
 
 
-def test_events_stay_in_order_when_a_worker_is_stopped(mq_broker: InProcessBroker, database: Path) -> None:
+def test_events_stay_in_order_when_a_worker_is_stopped(namesrv: str, database: Path) -> None:
     """SIGTERM in the middle of an event: it is applied and committed, and the next worker goes on with the next one."""
-    namesrv = mq_broker.namesrv
     insert(database, "order-7")
     send(namesrv, events("order-7", 1, 2), group="order-7")
     with locked(database) as release, started(PROGRAM, database, "--namesrv", namesrv) as worker:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from skylarkmq.broker.in_process import InProcessBroker
 from tests.examples.program import run, started
 from tests.examples.topics import create, lag, wait_for_message
 
@@ -24,30 +23,29 @@ def reply(namesrv: str, item: str) -> str:
     return output.splitlines()[-1]
 
 
-def test_requests_get_their_replies(mq_broker: InProcessBroker) -> None:
+def test_requests_get_their_replies(namesrv: str) -> None:
     """Also a request that the service cannot serve. Nothing is left when the service has stopped."""
-    with started(PROGRAM, "--namesrv", mq_broker.namesrv, "serve") as service:
+    with started(PROGRAM, "--namesrv", namesrv, "serve") as service:
         service.wait_for("ready")
-        assert reply(mq_broker.namesrv, "coffee") == '{"cents": 420}'
-        assert reply(mq_broker.namesrv, "milk") == '{"error": "there is no milk"}'
+        assert reply(namesrv, "coffee") == '{"cents": 420}'
+        assert reply(namesrv, "milk") == '{"error": "there is no milk"}'
         assert service.stop() == 0
-    assert lag(mq_broker.namesrv, "quotes", "Quotes") == 0
+    assert lag(namesrv, "quotes", "Quotes") == 0
 
 
-def test_a_request_without_a_service_times_out_and_is_ignored_later(mq_broker: InProcessBroker) -> None:
+def test_a_request_without_a_service_times_out_and_is_ignored_later(namesrv: str) -> None:
     """The caller ends with 1. A service that starts later ignores the request, and serves the next one."""
-    code, output = ask(mq_broker.namesrv, "tea", "0.5")
+    code, output = ask(namesrv, "tea", "0.5")
     assert code == 1
     assert "no reply to the request to Quotes within 0.5 s" in output
-    with started(PROGRAM, "--namesrv", mq_broker.namesrv, "serve") as service:
+    with started(PROGRAM, "--namesrv", namesrv, "serve") as service:
         service.wait_for("ignored, expired item=tea")
-        assert reply(mq_broker.namesrv, "coffee") == '{"cents": 420}'
+        assert reply(namesrv, "coffee") == '{"cents": 420}'
         assert service.stop() == 0
 
 
-def test_a_reply_to_a_caller_that_has_gone_is_logged(mq_broker: InProcessBroker) -> None:
+def test_a_reply_to_a_caller_that_has_gone_is_logged(namesrv: str) -> None:
     """The caller was killed while it waited: the service acknowledges the request and goes on."""
-    namesrv = mq_broker.namesrv
     create(namesrv, "Quotes")
     with started(PROGRAM, "--namesrv", namesrv, "ask", "tea", "--timeout-s", "600") as caller:
         wait_for_message(namesrv, "Quotes")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from skylarkmq import Message
-from skylarkmq.broker.in_process import InProcessBroker
 from tests.examples.databases import locked, rows, wait_for_rows
 from tests.examples.program import started
 from tests.examples.topics import lag, send
@@ -23,10 +22,10 @@ def order(number: int) -> Message:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_service_finishes_and_commits_the_message_in_hand(
-    number: signal.Signals, mq_broker: InProcessBroker, tmp_path: Path
+    number: signal.Signals, namesrv: str, tmp_path: Path
 ) -> None:
     """The signal arrives in the middle of a handler: the bill is written, and the order is not redelivered."""
-    bills, namesrv = tmp_path / "bills.db", mq_broker.namesrv
+    bills = tmp_path / "bills.db"
     with started(PROGRAM, bills, "--namesrv", namesrv) as service:
         service.wait_for("ready")
         with locked(bills):
@@ -45,9 +44,9 @@ def test_a_stopped_service_finishes_and_commits_the_message_in_hand(
     assert lag(namesrv, "billing", "Orders") == 0
 
 
-def test_an_order_has_one_bill_wherever_the_service_is_killed(mq_broker: InProcessBroker, tmp_path: Path) -> None:
+def test_an_order_has_one_bill_wherever_the_service_is_killed(namesrv: str, tmp_path: Path) -> None:
     """Killed before the commit in SQLite, then between this commit and the acknowledgment: the order is redelivered."""
-    bills, namesrv = tmp_path / "bills.db", mq_broker.namesrv
+    bills = tmp_path / "bills.db"
     with started(PROGRAM, bills, "--namesrv", namesrv) as service:
         service.wait_for("ready")
         with locked(bills):
@@ -67,9 +66,9 @@ def test_an_order_has_one_bill_wherever_the_service_is_killed(mq_broker: InProce
     assert rows(bills, BILLS) == [("order-1", 1)]
 
 
-def test_a_body_that_is_no_order_is_redelivered_later(mq_broker: InProcessBroker, tmp_path: Path) -> None:
+def test_a_body_that_is_no_order_is_redelivered_later(namesrv: str, tmp_path: Path) -> None:
     """The log names the message; the orders after it get their bills."""
-    bills, namesrv = tmp_path / "bills.db", mq_broker.namesrv
+    bills = tmp_path / "bills.db"
     (bad,) = send(namesrv, [Message("Orders", b'{"id": "order-1"}')])
     send(namesrv, [order(2)])
     with started(PROGRAM, bills, "--namesrv", namesrv) as service:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from skylarkmq import TransactionState
-from skylarkmq.broker.in_process import InProcessBroker
 from tests.examples.databases import locked, rows, wait_for_rows
 from tests.examples.program import EXAMPLES, started
 from tests.examples.topics import bodies, create
@@ -20,9 +19,9 @@ TOPIC = "PlacedOrders"
 ORDERS = "SELECT id FROM orders ORDER BY id"
 
 
-def test_an_order_that_exists_is_rolled_back(mq_broker: InProcessBroker, tmp_path: Path) -> None:
+def test_an_order_that_exists_is_rolled_back(namesrv: str, tmp_path: Path) -> None:
     """Both orders are stored and have a message; the one that is placed again has no second one."""
-    shop, namesrv = tmp_path / "shop.db", mq_broker.namesrv
+    shop = tmp_path / "shop.db"
     create(namesrv, TOPIC)
     with started(PROGRAM, shop, "order-1", "order-2", "order-1", "--namesrv", namesrv) as program:
         program.wait_for("serving checks")
@@ -33,11 +32,9 @@ def test_an_order_that_exists_is_rolled_back(mq_broker: InProcessBroker, tmp_pat
     assert bodies(namesrv, TOPIC) == [b"order-1", b"order-2"]
 
 
-def test_a_program_killed_after_the_commit_of_sqlite_has_sent_its_message(
-    mq_broker: InProcessBroker, tmp_path: Path
-) -> None:
+def test_a_program_killed_after_the_commit_of_sqlite_has_sent_its_message(namesrv: str, tmp_path: Path) -> None:
     """The order is committed, and the broker has not got the end: the check commits the message."""
-    shop, namesrv = tmp_path / "shop.db", mq_broker.namesrv
+    shop = tmp_path / "shop.db"
     create(namesrv, TOPIC)
     with started(PROGRAM, shop, "--namesrv", namesrv) as program:
         program.wait_for("serving checks")  # the tables exist
@@ -55,11 +52,9 @@ def test_a_program_killed_after_the_commit_of_sqlite_has_sent_its_message(
     assert b"order-1" in bodies(namesrv, TOPIC)
 
 
-def test_a_program_killed_before_the_commit_of_sqlite_has_sent_nothing(
-    mq_broker: InProcessBroker, tmp_path: Path
-) -> None:
+def test_a_program_killed_before_the_commit_of_sqlite_has_sent_nothing(namesrv: str, tmp_path: Path) -> None:
     """The check returns UNKNOWN while the database is locked; then it rolls back."""
-    shop, namesrv = tmp_path / "shop.db", mq_broker.namesrv
+    shop = tmp_path / "shop.db"
     create(namesrv, TOPIC)
     with started(PROGRAM, shop, "--namesrv", namesrv) as program:
         program.wait_for("serving checks")
