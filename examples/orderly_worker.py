@@ -7,8 +7,8 @@ Producers send the events of an order with `message_group=order`, so they are in
 table `orders`, in which another program inserts each order with step 0.
 
 If an order is not in the table yet, the handler returns LATER: the queue pauses for 1 s, then the same message follows,
-and no later event overtakes it. The other queues go on. After 60 attempts the event becomes a dead letter, and so do
-the order's later events, because they do not follow its last step; send them again in this order.
+and no later event overtakes it. The other queues go on. After 60 repetitions, about a minute, the event becomes a dead
+letter, and so do the order's later events, because they do not follow its last step: send them again in their order.
 
     a crash before the commit in SQLite     the event is delivered again, as the first of its queue
     a crash after it, before the offset     the last events of the queue are delivered again, in order; those that the

@@ -106,7 +106,7 @@ def main() -> None:
         blocking.connect(arguments.namesrv, settings=ClientSettings(heartbeat_s=5.0)) as mq,
         mq.transaction_producer("shop", checker=shop.check) as producer,
     ):
-        producer.publish_queues(TOPIC)  # the next heartbeat registers this producer with the brokers of the topic
+        producer.publish_queues(TOPIC)  # the brokers of the topic get the next heartbeat, and send their checks here
         place_all(shop, producer, arguments.orders)
         log.info("serving checks")
         signal.sigwait(STOP_SIGNALS)
