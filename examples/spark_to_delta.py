@@ -3,9 +3,9 @@
     export PYSPARK_SUBMIT_ARGS="--packages io.delta:delta-spark_4.2_2.13:4.4.0 pyspark-shell"
     python spark_to_delta.py Orders lake/orders lake/orders-checkpoint --namesrv 127.0.0.1:9876
 
-It needs `pip install 'skylarkmq[spark]' pyspark==4.2.1` and Java 17; docs/use/spark/tables.md has the jar for each version of
-Spark. Workers run `PYSPARK_PYTHON` (default `python3`), which needs skylarkmq, too. `mqspark-pipeline` does the same
-without code, with a table for bad rows; copy this program for a query of your own.
+It needs `pip install 'skylarkmq[spark]' pyspark==4.2.1` and Java 17; docs/use/spark/tables.md has the jar for each
+version of Spark. Workers run `PYSPARK_PYTHON` (default `python3`), which needs skylarkmq, too. `mqspark-pipeline` does
+the same without code, with a table for bad rows; copy this program for a query of your own.
 
 Bodies are JSON such as {"id": "order-1", "cents": 420}. A body without an id has null in the column `order`, and
 the column `body` keeps it.

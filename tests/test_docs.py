@@ -32,11 +32,20 @@ SOURCES = [
 ]
 OTHER_FILES = [
     path
-    for path in (*(ROOT / "deploy").rglob("*"), *(ROOT / "examples").rglob("*"), *(ROOT / ".github").rglob("*"), *ROOT.glob("*.*"), ROOT / "Dockerfile")
+    for path in (
+        *(ROOT / "deploy").rglob("*"),
+        *(ROOT / "examples").rglob("*"),
+        *(ROOT / ".github").rglob("*"),
+        *ROOT.glob("*.*"),
+        ROOT / "Dockerfile",
+    )
     if path.suffix in {"", ".conf", ".md", ".service", ".toml", ".py", ".sh", ".yaml", ".yml"} and path.is_file()
     if path.name != "CHANGELOG.md"  # its entries may name pages that have moved since
 ]
-MODULES = {path.name for path in (*SOURCES, *(ROOT / "deploy").rglob("*.py"), *(ROOT / "examples").rglob("*.py"), ROOT / "setup.py")}
+MODULES = {
+    path.name
+    for path in (*SOURCES, *(ROOT / "deploy").rglob("*.py"), *(ROOT / "examples").rglob("*.py"), ROOT / "setup.py")
+}
 DOCUMENT = re.compile(r"(?<![\w/.-])docs/[\w/.-]+\.md\b")
 CITATION = re.compile(
     r'(?<![\w/.-])(docs/[\w/.-]+\.md)(?:[,:]\s*|\s+\(?)(?:#\s*)?((?:(?:and\s+)?"[^"]+"(?:,\s*)?(?:#\s*)?)+)'
