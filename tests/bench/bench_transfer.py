@@ -143,7 +143,7 @@ async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, i
 
 
 def request_runs(port: int, size: int, responses: int) -> None:
-    """Send `responses` requests, each after the response to the one before. Runs in a process of its own."""
+    """Send `responses` requests, each after the response to the previous request. Runs in a process of its own."""
     request = encode_command(RemotingCommand.request(CODE))
     buffer = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as sock:

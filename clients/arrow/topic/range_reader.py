@@ -144,7 +144,7 @@ class RangeReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows.
 
-        Raises DataLoss, BrokerError; ConnectionBroken, ClientError or OSError if the broker stays away.
+        Raises DataLoss, BrokerError; ConnectionBroken, ClientError or OSError if the broker stays unreachable.
         """
         while not self._window.is_finished:
             connection = self._connected()

@@ -34,7 +34,8 @@ class Range(msgspec.Struct, frozen=True, order=True):
 
 
 def ranges_of(starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> list[Range]:
-    """Return the ranges between, ordered by queue. A queue whose start is not before its end has none."""
+    """Return the range of each queue from its start to its end, ordered by queue. A queue whose start is not before its
+    end has no range."""
     return [Range(queue, starts[queue], ends[queue]) for queue in sorted(ends) if starts[queue] < ends[queue]]
 
 

@@ -11,7 +11,7 @@ INTERVAL = Interval(at_s=0.25, seconds=0.25, messages=1, p50_ns=1, p99_ns=1, max
 
 
 def test_intervals_are_passed_on_and_errors_are_raised() -> None:
-    """The error has the text of the process's own error."""
+    """The error contains the error text of the process."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(INTERVAL)
     theirs.send("ConnectionRefusedError: no listener")
