@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from skylarkmq.clients.mqadmin import people
-from skylarkmq.clients.mqadmin.app import GROUPS
+from skylarkmq.clients.mqadmin.app.cli import GROUPS
 from skylarkmq.clients.mqadmin.people.output import Result
 from skylarkmq.clients.terminal.printed_output import Summary, fields_table
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from skylarkmq import Admin
-from skylarkmq.clients.sdk.background_loop import run
-from skylarkmq.clients.sdk.copied_properties import DROPPED
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.messages.copied_properties import DROPPED
 from skylarkmq.clients.spark.replay.command import replay
 from skylarkmq.clients.spark.replay.copies import MARK
 from skylarkmq.clients.spark.replay.journal import MAP_SCHEMA

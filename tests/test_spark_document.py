@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.clients.arrow.schema import DEFAULT_COLUMNS
-from skylarkmq.clients.spark.options import Table, markdown
+from skylarkmq.clients.spark.base.options import Table, markdown
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS as SINK_OPTIONS
 from skylarkmq.clients.spark.sink.sink_rows import COLUMNS as SINK_COLUMNS
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS

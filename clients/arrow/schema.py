@@ -1,8 +1,8 @@
 """The columns of a message, their Arrow types, and the selection of columns that a reader builds.
 
-The Spark sources declare the same columns to Spark (clients/spark/schema.py). Spark compares the first batch of a task
-field by field with the declared schema, so both come from one table. All fields are nullable. Null values occur in
-these columns:
+The Spark sources declare the same columns to Spark (clients/spark/base/schema.py). Spark compares the first batch of a
+task field by field with the declared schema, so both come from one table. All fields are nullable. Null values occur
+in these columns:
 
     key, keys, tags       the message has none
     body                  the body is compressed and cannot be decompressed

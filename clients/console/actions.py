@@ -17,7 +17,7 @@ from starlette.responses import Response
 from skylarkmq.clients.console.guard import CSRF_FIELD, READ_ONLY
 from skylarkmq.clients.console.rendering import form_of, redirect, respond
 from skylarkmq.clients.console.state import cluster_of, console_of, session_of
-from skylarkmq.clients.sdk.errors import ClientError, InvalidArgument
+from skylarkmq.clients.sdk.base.errors import ClientError, InvalidArgument
 
 CONFIRMED: Final = "confirmed"
 

@@ -15,9 +15,9 @@ from skylarkmq.clients.console.jobs import Jobs
 from skylarkmq.clients.console.rates import RateHistory
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.topic_kinds import KINDS, kind_of
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.settings import TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.producing.producer import Producer
-from skylarkmq.clients.sdk.settings import TlsSettings
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 
 LIST_AGE_S: Final = 10.0

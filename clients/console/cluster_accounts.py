@@ -22,8 +22,7 @@ from typing import Final
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.errors import (
+from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientError,
     ConnectFailed,
@@ -31,6 +30,7 @@ from skylarkmq.clients.sdk.errors import (
     RequestTimeout,
     is_denied,
 )
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.headers.consumer import UnregisterClientHeader
 

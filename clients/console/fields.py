@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 
 from skylarkmq.clients.console.rendering import form_of
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.protocol.decimals import decimal
 from skylarkmq.protocol.errors import RequestError
 

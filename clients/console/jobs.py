@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from skylarkmq.clients.sdk.errors import ClientError, InvalidArgument
+from skylarkmq.clients.sdk.base.errors import ClientError, InvalidArgument
 
 MAX_RUNNING: Final = 8
 """Jobs of one caller that run at the same time."""

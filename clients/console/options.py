@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from skylarkmq.clients.console.cluster import Target
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 
 
 class Accounts(Protocol):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.sessions import Login, Role, Session, Sessions
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 
 LOG_INTERVAL_S: Final = 1.0
 

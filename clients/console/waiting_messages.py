@@ -16,10 +16,10 @@ import re
 from typing import Final, NamedTuple
 
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import NoRoute
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.connection.topic_route import address_text
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.errors import NoRoute
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import TRANSACTIONS_GROUP, RequestCode, SystemTopic
 from skylarkmq.protocol.decimals import INT64_MAX, decimal

@@ -1,4 +1,4 @@
 """`mqadmin`: the command line for operators, with commands for people in groups, and those of RocketMQ's tool.
 
-`app` is the entry point.
+`app.cli` is the entry point.
 """

@@ -34,9 +34,9 @@ import msgspec
 import yaml
 
 from skylarkmq.clients.mqadmin.failures import usage_error
+from skylarkmq.clients.sdk.base.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.settings import ClientSettings, TlsSettings
 
 LOCAL: Final = "127.0.0.1:9876"
 DEFAULT_PROFILE: Final = "default"

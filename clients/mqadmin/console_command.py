@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
+from skylarkmq.clients.console.app.server import Certificate, Listen, serve
 from skylarkmq.clients.console.cluster import Target
-from skylarkmq.clients.console.server import Certificate, Listen, serve
 from skylarkmq.clients.mqadmin.connection import connection_of, refuse_exposed
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName

@@ -16,7 +16,7 @@ RocketMQ's tool prints a stack trace and exits with 0 in all these cases.
 import sys
 from typing import Final
 
-from skylarkmq.clients.sdk.errors import (
+from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientError,
     ConnectFailed,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from skylarkmq.clients.mqadmin.java_output import java_text
-from skylarkmq.clients.sdk.errors import checking_argument
+from skylarkmq.clients.sdk.base.errors import checking_argument
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.hash_order import bucket_order

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from skylarkmq.clients.mqadmin.failures import usage_error
+from skylarkmq.clients.sdk.base.errors import printable
 from skylarkmq.clients.sdk.connection.topic_route import is_address
-from skylarkmq.clients.sdk.errors import printable
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 

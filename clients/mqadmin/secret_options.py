@@ -16,7 +16,7 @@ from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usag
 from skylarkmq.clients.mqadmin.options import stripped
 from skylarkmq.clients.mqadmin.terminal import interruptible
 from skylarkmq.clients.sdk.admin.secret_settings import is_secret
-from skylarkmq.clients.sdk.errors import ClientError, escaped
+from skylarkmq.clients.sdk.base.errors import ClientError, escaped
 
 MASK: Final = "******"
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from skylarkmq.clients.mqadmin.failures import usage_error
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.clocks import now_ms
 
 _DATE: Final = re.compile(r"(\d{1,4})-(\d{1,2})-(\d{1,2})#(\d{1,2}):(\d{1,2}):(\d{1,2}):(\d{1,3})", re.ASCII)
 _MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)

@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from skylarkmq.clients.mqbench.workloads import Workload
+from skylarkmq.clients.sdk.base.errors import BrokerError
+from skylarkmq.clients.sdk.base.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.connection.connection_pool import Connections
 from skylarkmq.clients.sdk.connection.routes import NameServers, Routes
-from skylarkmq.clients.sdk.connection.signing import Credentials
 from skylarkmq.clients.sdk.connection.tls import tls_context
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import BrokerError
-from skylarkmq.clients.sdk.settings import ClientSettings, TlsSettings
 from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.fields import Header

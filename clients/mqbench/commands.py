@@ -21,7 +21,7 @@ from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
 from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 
 REFUSED: Final = 1
 NOT_DONE: Final = 2

@@ -18,8 +18,8 @@ import typer
 
 from skylarkmq.clients.mqbench.clusters import NO_SECURITY, Broker, Security, find_brokers
 from skylarkmq.clients.mqbench.workloads import Workload
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.settings import TlsSettings
+from skylarkmq.clients.sdk.base.settings import TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.terminal.command_options import set_options
 
 Command = Callable[..., None]

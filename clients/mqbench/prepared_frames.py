@@ -21,7 +21,7 @@ import numpy as np
 from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.clients.mqbench.in_flight import Field
 from skylarkmq.clients.mqbench.signed_frames import SignedBlock, SignedFrame, sign
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageV2Header

@@ -17,7 +17,7 @@ import numpy as np
 
 from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.clients.mqbench.in_flight import Field, PythonField
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import SIGNATURE, SigningKey, content_of
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.sdk.base.settings import TlsSettings
 from skylarkmq.clients.sdk.connection.tls import tls_context
-from skylarkmq.clients.sdk.settings import TlsSettings
 
 
 class TlsSocket(ssl.SSLSocket):

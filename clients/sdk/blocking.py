@@ -3,10 +3,10 @@
     with blocking.connect("127.0.0.1:9876") as mq, mq.producer("shop") as producer:
         producer.send(Message("Orders", b"one coffee"))
 
-Each call runs the method of the same name of the asyncio class on the background loop (clients/sdk/background_loop.py)
-and waits for its result. Any thread may call. Arguments, results and errors are those of the asyncio method. Handlers,
-checkers and local transactions are plain functions and run in threads: handlers in the `concurrency` threads of their
-consumer. `client=` takes only a client that runs on the background loop.
+Each call runs the method of the same name of the asyncio class on the background loop
+(clients/sdk/base/background_loop.py) and waits for its result. Any thread may call. Arguments, results and errors are
+those of the asyncio method. Handlers, checkers and local transactions are plain functions and run in threads: handlers
+in the `concurrency` threads of their consumer. `client=` takes only a client that runs on the background loop.
 
 Objects made before a fork raise ClientClosed in the child; new objects work there, on a loop of the child.
 
@@ -22,25 +22,23 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from skylarkmq.clients.sdk import message_queue_client
 from skylarkmq.clients.sdk.admin import admin
-from skylarkmq.clients.sdk.arguments import check_callable
-from skylarkmq.clients.sdk.background_loop import background_loop, clean_up, run
+from skylarkmq.clients.sdk.base.arguments import check_callable
+from skylarkmq.clients.sdk.base.background_loop import background_loop, clean_up, run
 from skylarkmq.clients.sdk.connection.client import ClientStatistics
+from skylarkmq.clients.sdk.connection.options import ConnectOptions, StandaloneOptions
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.clients.sdk.consuming import consumer, pull_consumer, push_consumer, received_message
 from skylarkmq.clients.sdk.consuming.blocking_message import ReceivedMessage, blocking_message, callbacks_in_threads
 from skylarkmq.clients.sdk.consuming.handlers import BlockingHandler, MessageHandler
-from skylarkmq.clients.sdk.options import (
-    ConnectOptions,
-    ProducerOptions,
+from skylarkmq.clients.sdk.consuming.options import (
     PullConsumerOptions,
     PushConsumerOptions,
-    StandaloneOptions,
-    StandaloneProducerOptions,
     StandalonePullConsumerOptions,
     StandalonePushConsumerOptions,
 )
+from skylarkmq.clients.sdk.messages.send_result import SendResult
 from skylarkmq.clients.sdk.producing import producer, transactions
-from skylarkmq.clients.sdk.producing.sends import SendResult
+from skylarkmq.clients.sdk.producing.options import ProducerOptions, StandaloneProducerOptions
 from skylarkmq.clients.sdk.producing.transactions import TransactionResult, TransactionState
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt

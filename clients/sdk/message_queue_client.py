@@ -11,20 +11,15 @@ from collections.abc import Sequence
 from typing import Self, Unpack
 
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.namespaces import Namespace
 from skylarkmq.clients.sdk.connection.client import Client, ClientStatistics
+from skylarkmq.clients.sdk.connection.options import ConnectOptions, SharedOptions, check_options
 from skylarkmq.clients.sdk.connection.participant import client_settings
 from skylarkmq.clients.sdk.consuming.handlers import BlockingHandler, MessageHandler
+from skylarkmq.clients.sdk.consuming.options import PullConsumerOptions, PushConsumerOptions
 from skylarkmq.clients.sdk.consuming.pull_consumer import PullConsumer
 from skylarkmq.clients.sdk.consuming.push_consumer import PushConsumer
-from skylarkmq.clients.sdk.namespaces import Namespace
-from skylarkmq.clients.sdk.options import (
-    ConnectOptions,
-    ProducerOptions,
-    PullConsumerOptions,
-    PushConsumerOptions,
-    SharedOptions,
-    check_options,
-)
+from skylarkmq.clients.sdk.producing.options import ProducerOptions
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.sdk.producing.transactions import TransactionChecker, TransactionProducer
 
@@ -32,9 +27,9 @@ from skylarkmq.clients.sdk.producing.transactions import TransactionChecker, Tra
 def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> "MessageQueueClient":
     """Return a client of the cluster that registers with these name servers; use it with `async with`.
 
-    `namesrv` is "host:port;host:port", or a list of "host:port". The options are those of `ConnectOptions`
-    (clients/sdk/options.py): `tls`, `credentials`, `namespace`, `hooks`, `settings`. InvalidArgument if an argument is
-    invalid. Entering the block raises ConnectFailed if no name server can be reached.
+    `namesrv` is "host:port;host:port", or a list of "host:port". The options are those of `ConnectOptions`: `tls`,
+    `credentials`, `namespace`, `hooks`, `settings`. InvalidArgument if an argument is invalid. Entering the block
+    raises ConnectFailed if no name server can be reached.
     """
     return MessageQueueClient(namesrv, **options)
 
@@ -76,7 +71,7 @@ class MessageQueueClient:
         return self.client.statistics()
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer; use it with `async with`. Its options: `ProducerOptions` (clients/sdk/options.py)."""
+        """Return a producer; use it with `async with`. Its options: `ProducerOptions`."""
         options = self.shared.complete(options, ProducerOptions, "producer")
         return Producer(group, client=self.client, **options)
 

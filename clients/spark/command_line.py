@@ -22,10 +22,10 @@ from pyspark.errors import PySparkException
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import ClientError
-from skylarkmq.clients.spark.options import OptionError
+from skylarkmq.clients.spark.base.options import OptionError
 
 FAILED: Final = 1
 NOT_STARTED: Final = 2

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from skylarkmq.clients.sdk.errors import escaped
+from skylarkmq.clients.sdk.base.errors import escaped
 
 NONE: Final = "-"
 PREVIEW_CHARACTERS: Final = 80

@@ -15,7 +15,9 @@ import msgspec
 
 from docs.hooks.markdown_text import escaped
 from docs.hooks.settings_page import comments
-from skylarkmq.clients.sdk import options
+from skylarkmq.clients.sdk.connection import options as common
+from skylarkmq.clients.sdk.consuming import options as of_consumers
+from skylarkmq.clients.sdk.producing import options as of_producers
 
 MODULES: Final = ("skylarkmq", "skylarkmq.admin_types", "skylarkmq.blocking", "skylarkmq.arrow", "skylarkmq.testing")
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}
@@ -45,7 +47,13 @@ def module_page(name: str) -> str:
 
 def options_sections() -> Iterator[str]:
     """Yield a table of the options of each kind of object. An option is explained once, in one of the classes."""
-    kinds = [one for one in vars(options).values() if is_typeddict(one) and one.__module__ == options.__name__]
+    modules = (common, of_producers, of_consumers)
+    kinds = [
+        one
+        for module in modules
+        for one in vars(module).values()
+        if is_typeddict(one) and one.__module__ == module.__name__
+    ]
     texts = {key: text for kind in kinds for key, text in comments(kind).items() if text}
     for kind in kinds:
         yield f"## {kind.__name__}\n"

@@ -14,7 +14,7 @@ from skylarkmq.clients.sdk.admin.name_servers import NameServerAdmin
 from skylarkmq.clients.sdk.admin.offsets import Offsets, Rollback
 from skylarkmq.clients.sdk.admin.topic_config import TopicConfigs
 from skylarkmq.clients.sdk.consuming.queue_calls import Pulled
-from skylarkmq.clients.sdk.trace_events import TraceEvent
+from skylarkmq.clients.sdk.telemetry.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,

@@ -36,7 +36,7 @@ def mqnamesrv() -> None:
 
 def mqadmin() -> None:
     """Run a command of an operator."""
-    _command("skylarkmq.clients.mqadmin.app", "main", "admin")()
+    _command("skylarkmq.clients.mqadmin.app.cli", "main", "admin")()
 
 
 def mqbench() -> None:
@@ -86,7 +86,7 @@ def mqspark_duplicates() -> None:
 
 def _console(backend: Any) -> Any:
     """Return the console of a broker (`broker.ops.pages.console.ConsoleFactory`)."""
-    return load("skylarkmq.clients.console.embedded", "embedded_console", "broker")(backend)
+    return load("skylarkmq.clients.console.app.embedded", "embedded_console", "broker")(backend)
 
 
 def _command(module: str, name: str, extra: str) -> Callable[..., object]:

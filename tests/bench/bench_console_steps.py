@@ -21,7 +21,7 @@ import uvloop
 from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
-from skylarkmq.clients.console.embedded import embedded_console
+from skylarkmq.clients.console.app.embedded import embedded_console
 from skylarkmq.clients.console.rendering import LIVE, NAVIGATION
 from tests.bench.bench_console import MANY, create
 from tests.bench.bench_scrape import Watch

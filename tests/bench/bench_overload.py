@@ -35,7 +35,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final, NamedTuple
 
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.frame import encode_prefix

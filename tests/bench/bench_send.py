@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.frame import encode_frame

@@ -36,7 +36,7 @@ from skylarkmq.broker.access.gate import Gate
 from skylarkmq.broker.access.plain_acl.accounts import account_of
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.plain_acl.files import Rules
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol import hmac_sha1
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import JSON, RemotingCommand

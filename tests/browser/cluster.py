@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from skylarkmq.broker.app.in_process import InProcessBroker, free_ports, loop_in_a_thread, running, wait
-from skylarkmq.clients.console.embedded import embedded_console
+from skylarkmq.clients.console.app.embedded import embedded_console
 from skylarkmq.clients.sdk import (
     Client,
     ConsumeFrom,

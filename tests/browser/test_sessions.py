@@ -9,7 +9,7 @@ import pytest
 from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.sdk import Message
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.browser.cluster import FilledCluster, served_broker

@@ -1,8 +1,8 @@
 """The dialect of requests: JSON, until the response to a heartbeat announces another one."""
 
 from skylarkmq import Client, Message, Producer, SendStatus
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand

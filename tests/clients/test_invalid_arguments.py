@@ -37,11 +37,8 @@ from skylarkmq import (
 from skylarkmq.broker.app.in_process import InProcessBroker, running
 from skylarkmq.clients.sdk.blocking import Blocking
 from skylarkmq.clients.sdk.connection.participant import Participant
-from skylarkmq.clients.sdk.options import (
-    StandaloneProducerOptions,
-    StandalonePullConsumerOptions,
-    StandalonePushConsumerOptions,
-)
+from skylarkmq.clients.sdk.consuming.options import StandalonePullConsumerOptions, StandalonePushConsumerOptions
+from skylarkmq.clients.sdk.producing.options import StandaloneProducerOptions
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.record import decode, encode
 from tests.harness.limits import WAIT_LIMIT_S

@@ -13,7 +13,7 @@ from docs.hooks.commands_page import HIDDEN, commands
 from docs.hooks.generated_pages import generated_names, generated_pages
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.ops.catalogue import CATALOGUE
-from skylarkmq.clients.mqadmin.app import ON_DEMAND
+from skylarkmq.clients.mqadmin.app.cli import ON_DEMAND
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.documents.examples import PAGES, ROOT
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.serialize import decode_command
 from tests.harness.daemon import Daemon, running

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from tests.harness.access_table import (
     ADMINISTRATOR,
     AUTH,

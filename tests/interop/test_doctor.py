@@ -14,7 +14,7 @@ import pytest
 
 from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from skylarkmq.clients.mqadmin.doctor.findings import Report
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until, wait_until_committed
 

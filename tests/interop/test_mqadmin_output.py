@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
-from skylarkmq.clients.mqadmin.app import ROCKETMQ, app, run
+from skylarkmq.clients.mqadmin.app.cli import ROCKETMQ, app, run
 from skylarkmq.protocol import javajson
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until_committed
 from tests.interop.commands import STACK_TRACE, Case, cluster, group, masked, messages, namesrv, topic

@@ -17,7 +17,7 @@ import pytest
 
 from skylarkmq import ConsumeFrom, Message, MessageQueue
 from skylarkmq.blocking import Producer, PushConsumer
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until_committed
 from tests.interop.commands import STACK_TRACE, masked
 from tests.interop.commands.runbook import RUNBOOK, Line

@@ -17,8 +17,8 @@ import pytest
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.cluster_accounts import ClusterAccounts
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.mqadmin.app import run
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.mqadmin.app.cli import run
+from skylarkmq.clients.sdk.base.errors import ClientError
 from tests.clients.console.conftest import notice_of, opened
 from tests.harness.access_table import ADMINISTRATOR, AUTH, PLAIN, SECRET
 from tests.interop.access import SKYLARK, guarded_broker

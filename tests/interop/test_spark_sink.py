@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from skylarkmq import Admin, MessageExt
-from skylarkmq.clients.sdk.background_loop import run
-from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.sink.sink import Task, commit, last_batch, write_partition
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
 from skylarkmq.clients.spark.sink.sink_rows import MARK

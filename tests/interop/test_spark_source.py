@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylarkmq import Admin, Message, Producer
+from skylarkmq.clients.sdk.base.settings import ClientSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.settings import ClientSettings
 from tests.interop.brokers import BrokerUnderTest, Commands, apache_commands, running_broker
 from tests.spark.conftest import spark as spark  # noqa: PLC0414 - the session's fixture
 from tests.spark.scene import Written, batch, stream

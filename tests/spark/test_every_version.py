@@ -1,6 +1,6 @@
 """The promises that hold for every PySpark from 4.0 on; tox runs this module with the older versions.
 
-Some versions lack limits for batches or filters (clients/spark/features.py); each test names the difference.
+Some versions lack limits for batches or filters (clients/spark/base/features.py); each test names the difference.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from skylarkmq import Admin, Message, MessageExt
-from skylarkmq.clients.spark.features import FILTERS, READ_LIMITS
+from skylarkmq.clients.spark.base.features import FILTERS, READ_LIMITS
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from skylarkmq.clients.spark.sink.sink_rows import MARK
 from tests.harness.daemon import STORE

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
 from skylarkmq import ConsumeFrom, Later, Message, MessageExt, Producer, PushConsumer
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.jobs import lag, messages, trace_summary, traces
 from skylarkmq.clients.spark.jobs.dead_letters_command import letters

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.sdk.blocking import Producer
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies, Decoding

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from skylarkmq import Admin, MessageExt
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.spark.sink.sink_rows import MARK
 from skylarkmq.protocol.codes import Permission, RequestCode
 from tests.harness.daemon import Daemon, running

@@ -17,12 +17,12 @@ from typing import Final, TypeVar
 from skylarkmq.clients.arrow.topic.options import ClusterOptions, TopicOptions
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.topic_names import is_selected
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, NoRoute, reading_response
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.sdk.connection.topic_route import checked_cluster
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute, reading_response
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

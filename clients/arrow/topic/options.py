@@ -8,8 +8,8 @@ import msgspec
 
 from skylarkmq.clients.arrow.schema import Columns
 from skylarkmq.clients.arrow.topic.positions import Positions, Times
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.base.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.filters.tag import EVERYTHING, subscribe

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.settings import TlsSettings
 from skylarkmq.clients.sdk.connection.tls import tls_context
-from skylarkmq.clients.sdk.settings import TlsSettings
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES

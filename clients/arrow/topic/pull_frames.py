@@ -3,7 +3,7 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.topic.options import TopicOptions
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.consuming.pull_requests import with_places
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import PullSysFlag

@@ -33,9 +33,9 @@ from skylarkmq.clients.arrow.topic.pull_connection import PullConnection, PullRe
 from skylarkmq.clients.arrow.topic.pull_frames import PullFrames
 from skylarkmq.clients.arrow.topic.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
 from skylarkmq.clients.arrow.topic.splitting import Range
-from skylarkmq.clients.sdk.background_loop import run
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError
-from skylarkmq.clients.sdk.settings import TlsSettings
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError
+from skylarkmq.clients.sdk.base.settings import TlsSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.errors import ProtocolError

@@ -17,9 +17,9 @@ from skylarkmq.clients.arrow.topic.options import TopicOptions
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.range_reader import RangeReader, Work
 from skylarkmq.clients.arrow.topic.splitting import tasks_of
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.settings import TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.consuming.group_member import Sql92
-from skylarkmq.clients.sdk.settings import TlsSettings
 from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 

@@ -13,7 +13,7 @@ from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.sdk.admin.gathering import gathered
-from skylarkmq.clients.sdk.errors import BrokerError
+from skylarkmq.clients.sdk.base.errors import BrokerError
 from skylarkmq.protocol.bodies.connections import ConsumerConnection, ProducerTable
 from skylarkmq.protocol.codes import ResponseCode
 

@@ -23,7 +23,7 @@ from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.message_bodies import preview_of
 from skylarkmq.clients.sdk.admin.queue_ranges import QueueRange, part_of, ranges_of, read, total_of
 from skylarkmq.clients.sdk.admin.topic_kinds import DEAD_LETTERS
-from skylarkmq.clients.sdk.errors import InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.base.errors import InvalidArgument, NoRoute
 from skylarkmq.clients.terminal.printed_output import counted
 from skylarkmq.protocol.codes import DLQ_PREFIX
 from skylarkmq.protocol.message import MessageExt

@@ -11,8 +11,8 @@ from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.console.waiting_messages import delay_levels, waiting_timers
 from skylarkmq.clients.sdk.admin.message_bodies import preview_of
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 
 
 async def delayed(request: Request) -> Response:

@@ -16,7 +16,7 @@ from skylarkmq.clients.console.rendering import address, form_of, path_of, respo
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.offsets import TO_END
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats

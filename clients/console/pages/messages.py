@@ -18,8 +18,8 @@ from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.message_bodies import FORMS, preview_of, view_of
 from skylarkmq.clients.sdk.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.clients.sdk.admin.queue_ranges import part_of, range_from, ranges_of, read, total_of
+from skylarkmq.clients.sdk.base.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.clients.sdk.connection.topic_route import is_address
-from skylarkmq.clients.sdk.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX

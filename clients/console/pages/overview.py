@@ -14,7 +14,7 @@ from skylarkmq.clients.console.rates import Counters
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.sdk.admin.gathering import gathered
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.decimals import decimal
 
 

@@ -14,8 +14,8 @@ from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 
 

@@ -13,7 +13,7 @@ from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of, console_of
 from skylarkmq.clients.sdk.admin.secret_settings import is_secret
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 
 HIDDEN: Final = "(hidden)"
 

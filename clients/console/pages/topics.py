@@ -15,7 +15,7 @@ from skylarkmq.clients.console.rendering import address, form_of, path_of, redir
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.topic_kinds import KINDS, NORMAL
-from skylarkmq.clients.sdk.errors import BrokerError, InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.base.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.topic import TopicConfig, permission_text
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.message import Message, check_client_topic

@@ -13,7 +13,7 @@ from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.console.waiting_messages import check_again, open_transactions
 from skylarkmq.clients.sdk.admin.message_bodies import preview_of
 from skylarkmq.clients.sdk.admin.queue_ranges import part_of, ranges_of, read, total_of
-from skylarkmq.clients.sdk.errors import InvalidArgument, NoRoute
+from skylarkmq.clients.sdk.base.errors import InvalidArgument, NoRoute
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName
 

@@ -11,7 +11,7 @@ from typing import Final
 from skylarkmq.clients.mqadmin.doctor.broker_state import skew_ms
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, warning
 from skylarkmq.clients.mqadmin.doctor.subject import State, Subject, is_master
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SystemTopic
 

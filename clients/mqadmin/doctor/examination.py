@@ -29,7 +29,7 @@ from skylarkmq.clients.mqadmin.doctor.findings import (
     warning,
 )
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject, is_not_served
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check

@@ -6,7 +6,7 @@ from typing import Final
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.terminal.printed_output import counted
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.enums import MessageModel

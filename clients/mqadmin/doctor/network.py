@@ -5,8 +5,8 @@ from typing import Final
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import Subject, targets_in
+from skylarkmq.clients.sdk.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 
 _UNREACHABLE: Final = (ConnectFailed, ConnectionLost, RequestTimeout)

@@ -10,7 +10,7 @@ from typing import Final
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Finding, NotExamined, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import Subject, Target, is_master
 from skylarkmq.clients.mqadmin.people.broker_state import number_of
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 
 MAX_BYTES_BEHIND: Final = 64 << 20

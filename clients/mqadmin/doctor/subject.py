@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from skylarkmq.clients.mqadmin.people.broker_state import number_of
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER, checked_cluster
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig

@@ -5,8 +5,8 @@ from typing import Final
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Finding, NotExamined, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import Subject
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute
 from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, SystemTopic, is_reserved_topic
 

@@ -17,7 +17,7 @@ from skylarkmq.clients.mqadmin.people.broker_state import address_of, places_of
 from skylarkmq.clients.mqadmin.people.output import Result, Rows
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
-from skylarkmq.clients.sdk.errors import BrokerError
+from skylarkmq.clients.sdk.base.errors import BrokerError
 from skylarkmq.clients.terminal.printed_output import Summary, counted
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, UserInfo
 from skylarkmq.protocol.codes import ResponseCode

@@ -10,8 +10,8 @@ from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.people.output import utc_text
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER, is_address
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.terminal.printed_output import Summary
 
 

@@ -18,7 +18,7 @@ from skylarkmq.clients.mqadmin.failures import CommandFailed
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.topic_kinds import DEAD_LETTERS, NORMAL, kind_of
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.codes import DLQ_PREFIX
 from skylarkmq.protocol.message import is_storable_topic
 

@@ -7,7 +7,7 @@ import typer
 
 from skylarkmq.clients.mqadmin.failures import USAGE, CommandFailed, usage_error
 from skylarkmq.clients.mqadmin.terminal import interruptible
-from skylarkmq.clients.sdk.errors import escaped
+from skylarkmq.clients.sdk.base.errors import escaped
 
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the question.")]
 

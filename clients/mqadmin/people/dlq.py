@@ -31,7 +31,7 @@ from skylarkmq.clients.sdk.admin.dead_letters import copy_of, has_text, letters_
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.queue_ranges import QueueRange, ranges_of, total_of
 from skylarkmq.clients.sdk.admin.topic_kinds import DEAD_LETTERS, kind_of
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.terminal.printed_output import Summary, counted
 from skylarkmq.protocol.codes import DLQ_PREFIX

@@ -29,7 +29,7 @@ from skylarkmq.clients.mqadmin.time_arguments import moment_argument
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.offsets import TO_END
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute
 from skylarkmq.clients.terminal.printed_output import counted
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -17,8 +17,8 @@ from skylarkmq.clients.mqadmin.people.filters import ClusterOption
 from skylarkmq.clients.mqadmin.people.output import Json, Result, Rows, Watch, show, utc_text
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.terminal.printed_output import Summary, counted
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 

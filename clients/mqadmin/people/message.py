@@ -18,10 +18,10 @@ from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.message_bodies import FORMS, view_of
 from skylarkmq.clients.sdk.admin.messages import KeyQuery
 from skylarkmq.clients.sdk.admin.queue_ranges import part_of, range_from, ranges_of, read
+from skylarkmq.clients.sdk.base.errors import BrokerError
 from skylarkmq.clients.sdk.connection.topic_route import address_text
-from skylarkmq.clients.sdk.errors import BrokerError
 from skylarkmq.clients.sdk.producing.producer import Producer
-from skylarkmq.clients.sdk.trace_events import TraceEvent
+from skylarkmq.clients.sdk.telemetry.trace_events import TraceEvent
 from skylarkmq.clients.terminal.printed_output import Summary
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic

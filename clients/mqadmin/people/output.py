@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from skylarkmq.clients.mqadmin.commands import repeated
 from skylarkmq.clients.mqadmin.failures import CommandFailed, write_failure
-from skylarkmq.clients.sdk.errors import ClientError, escaped
+from skylarkmq.clients.sdk.base.errors import ClientError, escaped
 from skylarkmq.clients.terminal.printed_output import Summary, cell, print_json, table, utc
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

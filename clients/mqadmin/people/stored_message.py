@@ -13,8 +13,8 @@ from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.message_bodies import preview_of
 from skylarkmq.clients.sdk.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.clients.sdk.admin.topic_kinds import NORMAL, kind_of
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute
 from skylarkmq.clients.sdk.connection.topic_route import address_text
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute
 from skylarkmq.clients.terminal.printed_output import Summary
 from skylarkmq.protocol.message import MessageExt
 

@@ -19,8 +19,8 @@ from skylarkmq.clients.mqadmin.people.output import Json, Result, Rows, Watch, p
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
 from skylarkmq.clients.sdk.admin.topic_kinds import KINDS, NORMAL, SYSTEM, kind_of
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
 from skylarkmq.clients.terminal.printed_output import Summary, counted
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import Permission, ResponseCode

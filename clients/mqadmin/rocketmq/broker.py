@@ -28,8 +28,8 @@ from skylarkmq.clients.mqadmin.options import (
 from skylarkmq.clients.mqadmin.rocketmq.message_text import result_text
 from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HARuntimeInfo
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES

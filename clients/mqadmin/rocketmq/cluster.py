@@ -12,8 +12,8 @@ from skylarkmq.clients.mqadmin.failures import Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import beijing_time, java_format, printf
 from skylarkmq.clients.mqadmin.options import BodySize, Interval, is_true, stripped
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import ClientError, invalid_response
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientError, invalid_response
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode

@@ -17,8 +17,8 @@ from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq.cluster import number
 from skylarkmq.clients.mqadmin.rocketmq.stats import TOPIC_PUT_NUMS, messages_of_day
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute
 from skylarkmq.protocol.bodies.stats import BrokerStatsData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -15,8 +15,8 @@ from skylarkmq.clients.mqadmin.group_text import group_fields, group_line, retry
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import ClientError, checking_argument, invalid_response
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import ClientError, checking_argument, invalid_response
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode
 

@@ -12,8 +12,8 @@ from skylarkmq.clients.mqadmin.java_output import Lines, printf
 from skylarkmq.clients.mqadmin.options import stripped
 from skylarkmq.clients.mqadmin.running_info import have_same_subscriptions, problems, running_info_text
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.hash_order import bucket_order

@@ -23,9 +23,9 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
 )
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.messages import KeyQuery
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.producing.producer import Producer
-from skylarkmq.clients.sdk.trace_events import TraceEvent
+from skylarkmq.clients.sdk.telemetry.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SystemTopic

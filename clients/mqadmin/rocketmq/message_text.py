@@ -16,7 +16,7 @@ from skylarkmq.clients.mqadmin.java_output import Lines, java_text, local_time_m
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.message_tracks import MessageTrack
 from skylarkmq.clients.sdk.connection.topic_route import address_text
-from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.hash_order import bucket_order

@@ -16,7 +16,7 @@ from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
 from skylarkmq.clients.mqadmin.secret_options import shown
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.name_servers import ORDER_CONFIG
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 
 COMMANDS = Commands()
 

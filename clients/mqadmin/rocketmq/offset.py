@@ -14,8 +14,8 @@ from skylarkmq.clients.mqadmin.time_arguments import time_argument
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.messages import LIGHT_TOPIC_PREFIX
 from skylarkmq.clients.sdk.admin.offsets import TO_END, Rollback
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

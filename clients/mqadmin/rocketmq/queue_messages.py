@@ -25,10 +25,10 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
 from skylarkmq.clients.mqadmin.time_arguments import time_argument
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.messages import TOOLS_GROUP
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import invalid_response
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
 from skylarkmq.clients.sdk.consuming.queue_calls import Pulled
-from skylarkmq.clients.sdk.errors import invalid_response
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeQueueData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

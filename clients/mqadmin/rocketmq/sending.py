@@ -10,8 +10,8 @@ from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import BodySize, is_true
 from skylarkmq.clients.mqadmin.rocketmq.message_text import status_text
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message

@@ -8,8 +8,8 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import cut_front, printf
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.protocol.bodies.stats import BrokerStatsData
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode
 

@@ -16,9 +16,9 @@ from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, 
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of, stripped
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.name_servers import ORDER_CONFIG
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, checking_argument
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
 from skylarkmq.clients.sdk.consuming.allocation import averagely
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, checking_argument
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

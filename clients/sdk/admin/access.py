@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_type
-from skylarkmq.clients.sdk.errors import invalid_response, reading_response
+from skylarkmq.clients.sdk.base.arguments import check_type
+from skylarkmq.clients.sdk.base.errors import invalid_response, reading_response
 from skylarkmq.protocol.bodies.auth import AclInfo, UserInfo
 from skylarkmq.protocol.bodies.topic import DataVersion
 from skylarkmq.protocol.codes import RequestCode

@@ -30,12 +30,12 @@ from skylarkmq.clients.sdk.admin.name_servers import NameServerAdmin
 from skylarkmq.clients.sdk.admin.offsets import Offsets
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
 from skylarkmq.clients.sdk.admin.topic_config import TopicConfigs
-from skylarkmq.clients.sdk.arguments import check_group, check_offset, check_queue, check_type, time_ms
+from skylarkmq.clients.sdk.base.arguments import check_group, check_offset, check_queue, check_type, time_ms
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, invalid_response, reading_response
+from skylarkmq.clients.sdk.connection.options import StandaloneOptions, check_options
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.consuming.stored_messages import inflate_or_keep, restore_topic
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, invalid_response, reading_response
-from skylarkmq.clients.sdk.options import StandaloneOptions, check_options
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_or_keep, restore_topic
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
@@ -55,7 +55,7 @@ _READ_MESSAGES: Final = 32
 
 class Admin(Participant):
     """Requests of an operator, made for no group. The options are those of `StandaloneOptions`
-    (clients/sdk/options.py).
+    (clients/sdk/connection/options.py).
 
     Each call raises InvalidArgument, BrokerError, NoRoute, InvalidResponse, or an error of the transport. `timeout_s`
     limits a whole call; the default is `ClientSettings.call_timeout_s` (30 s).

@@ -11,8 +11,8 @@ from typing import Final
 
 from skylarkmq.clients.sdk.admin.properties import decode_properties, encode_properties
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_offset
-from skylarkmq.clients.sdk.errors import invalid_response
+from skylarkmq.clients.sdk.base.arguments import check_offset
+from skylarkmq.clients.sdk.base.errors import invalid_response
 from skylarkmq.protocol.bodies.cluster import KVTable
 from skylarkmq.protocol.bodies.connections import ProducerTable
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo

@@ -13,8 +13,8 @@ from typing import Final
 
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.queue_ranges import QueueRange, Stored, read
-from skylarkmq.clients.sdk.copied_properties import DROPPED
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
+from skylarkmq.clients.sdk.messages.copied_properties import DROPPED
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX
 from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_group, check_type
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, printable
+from skylarkmq.clients.sdk.base.arguments import check_group, check_type
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, printable
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

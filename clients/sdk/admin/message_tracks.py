@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError
 from skylarkmq.clients.sdk.connection.topic_route import MASTER
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

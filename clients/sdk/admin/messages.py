@@ -15,12 +15,18 @@ import msgspec
 
 from skylarkmq.clients.sdk.admin.message_tracks import MessageTrack, Tracks
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_offset, check_queue, check_type
+from skylarkmq.clients.sdk.base.arguments import check_offset, check_queue, check_type
+from skylarkmq.clients.sdk.base.errors import (
+    BrokerError,
+    ClientError,
+    checking_argument,
+    invalid_response,
+    reading_response,
+)
 from skylarkmq.clients.sdk.connection.topic_route import address_text
 from skylarkmq.clients.sdk.consuming.queue_calls import Pulled, QueueCalls
-from skylarkmq.clients.sdk.consuming.stored_messages import inflate_or_keep, is_compressed
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, checking_argument, invalid_response, reading_response
-from skylarkmq.clients.sdk.trace_events import TraceEvent, events
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_or_keep, is_compressed
+from skylarkmq.clients.sdk.telemetry.trace_events import TraceEvent, events
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeQueueUnits

@@ -11,7 +11,7 @@ from typing import Final
 
 from skylarkmq.clients.sdk.admin.properties import decode_properties, encode_properties
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.errors import invalid_response, reading_response
+from skylarkmq.clients.sdk.base.errors import invalid_response, reading_response
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.headers.namesrv import KVConfigHeader, KVValueResponseHeader
 from skylarkmq.protocol.headers.stats import AddedTopicsHeader, BrokerNameHeader, WipedTopicsHeader

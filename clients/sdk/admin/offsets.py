@@ -16,8 +16,8 @@ import msgspec
 
 from skylarkmq.clients.sdk.admin.group_config import brokers_of_group
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_group, check_type
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, reading_response
+from skylarkmq.clients.sdk.base.arguments import check_group, check_type
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, reading_response
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicStatsTable

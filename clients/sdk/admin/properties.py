@@ -6,8 +6,8 @@ RocketMQ's servers write values as they are, without escapes, so values are read
 
 from collections.abc import Mapping
 
-from skylarkmq.clients.sdk.arguments import check_type
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.arguments import check_type
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 
 
 def encode_properties(settings: Mapping[str, str]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.gathering import gathered
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 

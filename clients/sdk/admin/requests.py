@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
+from skylarkmq.clients.sdk.base.errors import NoRoute, checking_argument, printable, reading_response
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.connection.topic_route import MASTER, checked_cluster
-from skylarkmq.clients.sdk.errors import NoRoute, checking_argument, printable, reading_response
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.arguments import check_type
+from skylarkmq.clients.sdk.base.arguments import check_type
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, reading_response
 from skylarkmq.clients.sdk.connection.topic_route import TopicRoute
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, reading_response
 from skylarkmq.protocol.bodies.cluster import TopicList
 from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.bodies.stats import GroupList, TopicConfigList, TopicStatsTable

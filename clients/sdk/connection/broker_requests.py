@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
+from skylarkmq.clients.sdk.base.errors import printable
 from skylarkmq.clients.sdk.connection.connection import Connection, Handler
-from skylarkmq.clients.sdk.errors import printable
-from skylarkmq.clients.sdk.producing.pending_replies import PendingReplies
+from skylarkmq.clients.sdk.connection.pending_replies import PendingReplies
 from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,
     ConsumerRunningInfo,

@@ -21,14 +21,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from skylarkmq.clients.sdk.connection.background_tasks import Background
-from skylarkmq.clients.sdk.connection.broker_requests import Callbacks
-from skylarkmq.clients.sdk.connection.connection import Connection, ConnectionStatistics
-from skylarkmq.clients.sdk.connection.connection_events import ConnectionObservers
-from skylarkmq.clients.sdk.connection.connection_pool import Connections
-from skylarkmq.clients.sdk.connection.routes import NameServers, Routes
-from skylarkmq.clients.sdk.connection.tls import tls_context
-from skylarkmq.clients.sdk.errors import (
+from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
@@ -38,7 +31,14 @@ from skylarkmq.clients.sdk.errors import (
     printable,
     reading_response,
 )
-from skylarkmq.clients.sdk.settings import ClientSettings
+from skylarkmq.clients.sdk.base.settings import ClientSettings
+from skylarkmq.clients.sdk.connection.background_tasks import Background
+from skylarkmq.clients.sdk.connection.broker_requests import Callbacks
+from skylarkmq.clients.sdk.connection.connection import Connection, ConnectionStatistics
+from skylarkmq.clients.sdk.connection.connection_pool import Connections
+from skylarkmq.clients.sdk.connection.routes import NameServers, Routes
+from skylarkmq.clients.sdk.connection.tls import tls_context
+from skylarkmq.clients.sdk.telemetry.connection_events import ConnectionObservers
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import MSGPACK, RemotingCommand

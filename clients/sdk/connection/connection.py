@@ -28,9 +28,9 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.clients.sdk.connection.fork_safety import detach, register
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
 from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.errors import ClientClosed, ConnectFailed
+from skylarkmq.clients.sdk.base.settings import ClientSettings
 from skylarkmq.clients.sdk.connection.connection import Connection, ConnectionStatistics, Handler
 from skylarkmq.clients.sdk.connection.fork_safety import made_before_fork, register
-from skylarkmq.clients.sdk.errors import ClientClosed, ConnectFailed
-from skylarkmq.clients.sdk.settings import ClientSettings
 
 log = logging.getLogger(__name__)
 

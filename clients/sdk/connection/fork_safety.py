@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakMethod
 
-from skylarkmq.clients.sdk.errors import ClientClosed
+from skylarkmq.clients.sdk.base.errors import ClientClosed
 
 _registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 

@@ -1,8 +1,8 @@
 """Sends and pulls in the MSGPACK dialect, as encoded frames.
 
-As in the JSON templates (send_requests.py, pull_requests.py), almost all bytes of a request are the same for each
-request. The numbers that differ have a fixed width, so one `Struct` packs a header with its constants. Tests compare
-the frames with the general decoder. Source: docs/reference/wire.md, "Header dialects".
+As in the JSON templates (producing/send_requests.py, consuming/pull_requests.py), almost all bytes of a request are the
+same for each request. The numbers that differ have a fixed width, so one `Struct` packs a header with its constants.
+Tests compare the frames with the general decoder. Source: docs/formats.md, "Header dialects".
 """
 
 from struct import Struct
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgpack
 
-from skylarkmq.clients.sdk.producing.outgoing_message import Outgoing
+from skylarkmq.clients.sdk.messages.outgoing_message import Outgoing
 from skylarkmq.protocol.codes import VERSION, Flag, LanguageCode, RequestCode
 from skylarkmq.protocol.command import MSGPACK
 from skylarkmq.protocol.frame import encode_prefix

@@ -19,15 +19,15 @@ from typing import Self
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_timeout, check_type, settings_of
+from skylarkmq.clients.sdk.base.arguments import check_timeout, check_type, settings_of
+from skylarkmq.clients.sdk.base.errors import ClientClosed, InvalidArgument
+from skylarkmq.clients.sdk.base.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
+from skylarkmq.clients.sdk.base.timeouts import within
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.connection.connection_events import ConnectionObserver
 from skylarkmq.clients.sdk.connection.fork_safety import made_before_fork, register
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.connection.timeouts import within
-from skylarkmq.clients.sdk.errors import ClientClosed, InvalidArgument
-from skylarkmq.clients.sdk.options import SecurityOptions, StandaloneOptions
-from skylarkmq.clients.sdk.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.sdk.connection.options import SecurityOptions, StandaloneOptions
+from skylarkmq.clients.sdk.telemetry.connection_events import ConnectionObserver
 
 
 class Participant(ABC):

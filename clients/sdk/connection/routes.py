@@ -15,10 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from skylarkmq.clients.sdk.connection.connection_pool import Connections
-from skylarkmq.clients.sdk.connection.fork_safety import register
-from skylarkmq.clients.sdk.connection.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
-from skylarkmq.clients.sdk.errors import (
+from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientError,
     ConnectFailed,
@@ -29,6 +26,10 @@ from skylarkmq.clients.sdk.errors import (
     checking_argument,
     reading_response,
 )
+from skylarkmq.clients.sdk.base.settings import MAX_ROUTE_QUEUES
+from skylarkmq.clients.sdk.connection.connection_pool import Connections
+from skylarkmq.clients.sdk.connection.fork_safety import register
+from skylarkmq.clients.sdk.connection.topic_route import MASTER, TopicRoute, is_address
 from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

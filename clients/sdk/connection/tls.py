@@ -12,7 +12,7 @@ RocketMQ's Java clients check neither issuer nor name by default. A broker in te
 
 import ssl
 
-from skylarkmq.clients.sdk.settings import TlsSettings
+from skylarkmq.clients.sdk.base.settings import TlsSettings
 
 
 def tls_context(tls: TlsSettings | ssl.SSLContext | None) -> ssl.SSLContext | None:

@@ -14,15 +14,14 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.sdk.errors import InvalidResponse, NoRoute, printable, reading_response
+from skylarkmq.clients.sdk.base.errors import InvalidResponse, NoRoute, printable, reading_response
+from skylarkmq.clients.sdk.base.settings import MAX_ROUTE_QUEUES
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import Permission, RequestCode
 
 MASTER: Final = 0
-MAX_ROUTE_QUEUES: Final = 65_536
-"""Default of `ClientSettings.max_route_queues`; the default limit of a broker for all of its queues."""
 MAX_NAME_LENGTH: Final = 255
 _MAX_PORT: Final = 65_535
 _MAX_BROKER_ID: Final = 2**63 - 1

@@ -10,12 +10,12 @@ that was revoked belongs to another member: neither call has an effect on it.
 
 import asyncio
 
+from skylarkmq.clients.sdk.base.errors import ClientClosed, InvalidMessage
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.consuming.later import Later
 from skylarkmq.clients.sdk.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.sdk.consuming.send_back import SendBack
-from skylarkmq.clients.sdk.errors import ClientClosed, InvalidMessage
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 
 
 class Acknowledgment:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from hashlib import md5
 from typing import Final, TypeVar
 
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 Allocation = Callable[[Sequence[MessageQueue], Sequence[str], str], Iterable[MessageQueue]]

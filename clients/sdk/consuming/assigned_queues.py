@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.background_tasks import Background
 from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.sdk.consuming.queue_puller import OffsetStore, QueuePuller
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Self
 
-from skylarkmq.clients.sdk.arguments import check_callable
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.arguments import check_callable
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.sdk.consuming import received_message
+from skylarkmq.clients.sdk.consuming.options import ConsumerOptions
 from skylarkmq.clients.sdk.consuming.rebalance_callbacks import QueuesCallback
-from skylarkmq.clients.sdk.options import ConsumerOptions
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_group, check_queue, settings_of
+from skylarkmq.clients.sdk.base.arguments import check_group, check_queue, settings_of
+from skylarkmq.clients.sdk.base.namespaces import Namespace
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.clients.sdk.consuming.allocation import averagely
 from skylarkmq.clients.sdk.consuming.group_member import GroupMember, Role, Sql92, expressions_of
 from skylarkmq.clients.sdk.consuming.member_responses import MemberResponses
 from skylarkmq.clients.sdk.consuming.message_buffer import MessageBuffer, Sink
+from skylarkmq.clients.sdk.consuming.options import StandaloneConsumerOptions
 from skylarkmq.clients.sdk.consuming.queue_puller import OffsetStore
 from skylarkmq.clients.sdk.consuming.rebalance_callbacks import RebalanceCallbacks
 from skylarkmq.clients.sdk.consuming.received_message import checked_deserializer
-from skylarkmq.clients.sdk.hooks import Hooks, Received
-from skylarkmq.clients.sdk.namespaces import Namespace
-from skylarkmq.clients.sdk.options import StandaloneConsumerOptions
 from skylarkmq.clients.sdk.producing.replies import reply
-from skylarkmq.clients.sdk.settings import ConsumerSettings
+from skylarkmq.clients.sdk.telemetry.hooks import Hooks, Received
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 

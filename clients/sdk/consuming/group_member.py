@@ -26,8 +26,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_group, check_topic, check_type
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.arguments import check_group, check_topic, check_type
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, checking_argument
+from skylarkmq.clients.sdk.base.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.consuming.allocation import Allocation, averagely, share
@@ -38,9 +41,6 @@ from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.sdk.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.sdk.consuming.queue_puller import OffsetStore, PullerContext, QueuePuller
 from skylarkmq.clients.sdk.consuming.rebalance_callbacks import NO_CALLBACKS, RebalanceCallbacks
-from skylarkmq.clients.sdk.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, checking_argument
-from skylarkmq.clients.sdk.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

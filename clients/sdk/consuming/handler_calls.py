@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.sdk.consuming.handlers import MessageHandler
 from skylarkmq.clients.sdk.consuming.later import Later
 from skylarkmq.clients.sdk.consuming.received_message import Deserializer, ReceivedMessage, prepare
 from skylarkmq.clients.sdk.consuming.stack_dump import stack_of
-from skylarkmq.clients.sdk.errors import ClientError
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,8 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
+from skylarkmq.clients.sdk.base.errors import ClientError, InvalidBody
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.background_tasks import Background
 from skylarkmq.clients.sdk.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.sdk.consuming.handler_calls import HandlerCalls, InvalidResult, invalid_result
@@ -28,9 +30,7 @@ from skylarkmq.clients.sdk.consuming.queue_inboxes import QueueInbox, QueueInbox
 from skylarkmq.clients.sdk.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.sdk.consuming.send_back import SendBack
-from skylarkmq.clients.sdk.errors import ClientError, InvalidBody
-from skylarkmq.clients.sdk.hooks import Hooks, ObservedProcess
-from skylarkmq.clients.sdk.settings import ConsumerSettings
+from skylarkmq.clients.sdk.telemetry.hooks import Hooks, ObservedProcess
 from skylarkmq.protocol.message import MessageExt
 
 UNLOCKED_PAUSE_S: Final = 0.1

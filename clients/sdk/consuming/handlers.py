@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeAlias
 
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.clients.sdk.consuming.later import Later
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
-from skylarkmq.clients.sdk.errors import InvalidArgument
 
 MessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[Later | None]]
 """Handles one message. If it raises, returns a `Later`, or returns anything else but None, the message is sent back."""

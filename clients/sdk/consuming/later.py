@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_type
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.arguments import check_type
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.protocol.decimals import INT32_MAX
 
 LEVEL_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)

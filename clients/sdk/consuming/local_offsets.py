@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.clients.sdk.errors import ClientError, InvalidArgument
-from skylarkmq.clients.sdk.file_lock import lock
+from skylarkmq.clients.sdk.base.errors import ClientError, InvalidArgument
+from skylarkmq.clients.sdk.base.file_lock import lock
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

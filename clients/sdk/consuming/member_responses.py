@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.background_tasks import Background
 from skylarkmq.clients.sdk.consuming.group_member import GroupMember
 from skylarkmq.clients.sdk.consuming.handler_calls import HandlerCalls
@@ -25,8 +26,7 @@ from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_puller import QueuePuller
 from skylarkmq.clients.sdk.consuming.received_message import received
 from skylarkmq.clients.sdk.consuming.stack_dump import thread_stacks
-from skylarkmq.clients.sdk.consuming.stored_messages import inflate_message, restore_topic
-from skylarkmq.clients.sdk.settings import ConsumerSettings
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_message, restore_topic
 from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,
     ConsumeResultName,

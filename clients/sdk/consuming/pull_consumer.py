@@ -21,21 +21,22 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skylarkmq.clients.sdk.arguments import check_number, check_offset, time_ms
+from skylarkmq.clients.sdk.base.arguments import check_number, check_offset, time_ms
+from skylarkmq.clients.sdk.base.errors import InvalidBody, checking_argument
+from skylarkmq.clients.sdk.connection.options import check_options
 from skylarkmq.clients.sdk.consuming.consumer import Consumer, ConsumerStatistics
 from skylarkmq.clients.sdk.consuming.group_member import ConsumeFrom, Role
 from skylarkmq.clients.sdk.consuming.member_responses import MemberResponses
 from skylarkmq.clients.sdk.consuming.message_loop import MessageLoop
+from skylarkmq.clients.sdk.consuming.options import StandalonePullConsumerOptions
 from skylarkmq.clients.sdk.consuming.queue_puller import QueuePuller
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage, prepare
-from skylarkmq.clients.sdk.errors import InvalidBody, checking_argument
-from skylarkmq.clients.sdk.options import StandalonePullConsumerOptions, check_options
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class PullConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (clients/sdk/options.py).
+    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (clients/sdk/consuming/options.py).
 
     `start` subscribes to `topics`; `subscribe` and `assign` add queues. `stop` commits, unless `auto_commit` is off;
     loops over messages end.

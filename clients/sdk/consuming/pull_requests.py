@@ -9,8 +9,8 @@ test compares it with the typed header. Brokers that support it get a header in 
 from collections.abc import Mapping
 from typing import Final
 
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.msgpack_requests import PackedPulls
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode

@@ -20,7 +20,9 @@ topic of the group, to any member. After `max_reconsume_times` redeliveries it b
 import time
 from typing import Unpack
 
+from skylarkmq.clients.sdk.base.errors import InvalidArgument, InvalidBody
 from skylarkmq.clients.sdk.connection.client import unique_ids
+from skylarkmq.clients.sdk.connection.options import check_options
 from skylarkmq.clients.sdk.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.sdk.consuming.consumer import Consumer, ConsumerStatistics
 from skylarkmq.clients.sdk.consuming.group_member import ConsumeFrom, Role
@@ -38,13 +40,12 @@ from skylarkmq.clients.sdk.consuming.later import LATER
 from skylarkmq.clients.sdk.consuming.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
 from skylarkmq.clients.sdk.consuming.member_responses import MemberResponses
 from skylarkmq.clients.sdk.consuming.message_loop import MessageLoop
+from skylarkmq.clients.sdk.consuming.options import PushConsumerOptions, StandalonePushConsumerOptions
 from skylarkmq.clients.sdk.consuming.queue_inboxes import QueueInboxes
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.clients.sdk.consuming.send_back import SendBack
-from skylarkmq.clients.sdk.errors import InvalidArgument, InvalidBody
-from skylarkmq.clients.sdk.hooks import joined
-from skylarkmq.clients.sdk.options import PushConsumerOptions, StandalonePushConsumerOptions, check_options
-from skylarkmq.clients.sdk.tracing import Tracing
+from skylarkmq.clients.sdk.producing.tracing import Tracing
+from skylarkmq.clients.sdk.telemetry.hooks import joined
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 
 CONCURRENT_RECONSUME_TIMES = 16
@@ -52,7 +53,7 @@ ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class PushConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/sdk/options.py).
+    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/sdk/consuming/options.py).
 
     `start` subscribes to `topics`, and `subscribe` to more. `stop` lets running handlers finish (at most
     `stop_timeout_s`), and commits; loops over messages end. Messages of a loop that are not acknowledged by then are

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, invalid_response, reading_response
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.consuming.pull_requests import PullRequests
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute, invalid_response, reading_response
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode

@@ -20,9 +20,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
+from skylarkmq.clients.sdk.base.errors import ClientError, reading_response
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.connection.connection import Connection
-from skylarkmq.clients.sdk.errors import ClientError, reading_response
 from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode

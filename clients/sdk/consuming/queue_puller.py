@@ -27,16 +27,16 @@ from typing import Final, Protocol
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, InvalidBody, invalid_response, printable
+from skylarkmq.clients.sdk.base.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.sdk.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.sdk.consuming.message_buffer import Sink
 from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_calls import MASTER, QueueCalls
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
-from skylarkmq.clients.sdk.consuming.stored_messages import inflate_message, is_compressed, restore_topic
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidBody, invalid_response, printable
-from skylarkmq.clients.sdk.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.sdk.settings import ConsumerSettings
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_message, is_compressed, restore_topic
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from skylarkmq.clients.sdk.errors import InvalidArgument
-from skylarkmq.clients.sdk.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RETRY_PREFIX
 

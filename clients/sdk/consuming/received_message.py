@@ -19,12 +19,12 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_callable, check_timeout
-from skylarkmq.clients.sdk.connection.timeouts import within
+from skylarkmq.clients.sdk.base.arguments import check_callable, check_timeout
+from skylarkmq.clients.sdk.base.errors import ClientClosed, ClientError, InvalidBody, InvalidMessage
+from skylarkmq.clients.sdk.base.timeouts import within
 from skylarkmq.clients.sdk.consuming.later import Later
 from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
-from skylarkmq.clients.sdk.consuming.stored_messages import place_of
-from skylarkmq.clients.sdk.errors import ClientClosed, ClientError, InvalidBody, InvalidMessage
+from skylarkmq.clients.sdk.messages.stored_messages import place_of
 from skylarkmq.protocol.message import MessageExt
 
 Deserializer = Callable[[bytes], Any]

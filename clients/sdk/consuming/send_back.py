@@ -13,14 +13,14 @@ import asyncio
 import logging
 from typing import Final
 
-from skylarkmq.clients.sdk.clocks import now_ms
-from skylarkmq.clients.sdk.compression import COMPRESSION_BITS, DEFAULT_LEVELS, compress, compression_flags
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute
+from skylarkmq.clients.sdk.base.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.consuming.later import TO_DEAD_LETTERS
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute
-from skylarkmq.clients.sdk.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.sdk.settings import ProducerSettings
+from skylarkmq.clients.sdk.messages.compression import COMPRESSION_BITS, DEFAULT_LEVELS, compress, compression_flags
 from skylarkmq.protocol.codes import RETRY_PREFIX, RequestCode, SystemTopic
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 from skylarkmq.protocol.headers.send import SendMessageV2Header

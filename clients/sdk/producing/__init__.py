@@ -1,4 +1,5 @@
 """Producers: sends with retries, transactions, request-reply, and recall of delayed messages.
 
-`producer` and `transactions` are the public classes. Everything that is shared with consumers is in `connection`.
+`producer` and `transactions` are the public classes. Code that consumers share is in `connection` and
+`messages`.
 """

@@ -1,7 +1,7 @@
 """Sending messages.
 
     send / send_nowait / send_oneway / send_batch / request
-        -> Preparation          checks, compression, UNIQ_KEY, property string     (outgoing_message.py)
+        -> Preparation          checks, compression, UNIQ_KEY, property string     (messages/outgoing_message.py)
         -> Sends.begin          route: known, requested, or that of the template topic
                                 queue: given, by message group, or round-robin     (sends.py)
         -> SendTemplate.frame   -> Connection.submit -> response -> SendResult
@@ -22,7 +22,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import (
+from skylarkmq.clients.sdk.base.arguments import (
     check_callable,
     check_group,
     check_queue,
@@ -30,25 +30,27 @@ from skylarkmq.clients.sdk.arguments import (
     check_type,
     settings_of,
 )
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientClosed, InvalidMessage, RequestTimeout
+from skylarkmq.clients.sdk.base.namespaces import Namespace
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
+from skylarkmq.clients.sdk.base.timeouts import within
 from skylarkmq.clients.sdk.connection.client import unique_ids
+from skylarkmq.clients.sdk.connection.options import check_options
 from skylarkmq.clients.sdk.connection.participant import Participant
-from skylarkmq.clients.sdk.connection.timeouts import within
-from skylarkmq.clients.sdk.errors import ClientClosed, InvalidMessage, RequestTimeout
-from skylarkmq.clients.sdk.hooks import Observer, joined
-from skylarkmq.clients.sdk.namespaces import Namespace
-from skylarkmq.clients.sdk.options import StandaloneProducerOptions, check_options
-from skylarkmq.clients.sdk.producing.outgoing_message import (
+from skylarkmq.clients.sdk.messages.outgoing_message import (
     UNENCODABLE,
     Preparation,
     encoding,
     invalid_message,
     scheduled,
 )
+from skylarkmq.clients.sdk.messages.send_result import SendResult
+from skylarkmq.clients.sdk.producing.options import StandaloneProducerOptions
 from skylarkmq.clients.sdk.producing.recalls import recall
-from skylarkmq.clients.sdk.producing.sends import SendResult, Sends
-from skylarkmq.clients.sdk.settings import ProducerSettings
-from skylarkmq.clients.sdk.tracing import Tracing
+from skylarkmq.clients.sdk.producing.sends import Sends
+from skylarkmq.clients.sdk.producing.tracing import Tracing
+from skylarkmq.clients.sdk.telemetry.hooks import Observer, joined
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
@@ -65,8 +67,8 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer(Participant):
     """Sends messages for a producer group. `async with mq.producer("group") as producer: ...`
 
-    The options are those of `StandaloneProducerOptions` (clients/sdk/options.py). The attribute `group` is the full
-    name, with its namespace. InvalidArgument if a name or an option is invalid.
+    The options are those of `StandaloneProducerOptions` (clients/sdk/producing/options.py). The attribute `group` is
+    the full name, with its namespace. InvalidArgument if a name or an option is invalid.
 
     A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """

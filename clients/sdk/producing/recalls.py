@@ -5,8 +5,8 @@ message id. RECALL_MESSAGE (370) asks the broker to drop the message. Brokers of
 it if `recallMessageEnable` is set. Source: docs/reference/wire.md, "Timer messages".
 """
 
+from skylarkmq.clients.sdk.base.errors import InvalidMessage, reading_response
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import InvalidMessage, reading_response
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
 from skylarkmq.protocol.recall_handle import RecallHandle

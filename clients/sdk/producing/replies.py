@@ -11,10 +11,10 @@ that client is registered. A reply for a client that is not connected is not kep
 
 from typing import Final
 
-from skylarkmq.clients.sdk.arguments import check_type
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.arguments import check_type
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import InvalidMessage, checking_argument
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import InvalidMessage, checking_argument
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.message import MessageExt, PropertyName, encode_properties

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.connection.msgpack_requests import PackedSends
-from skylarkmq.clients.sdk.producing.outgoing_message import Outgoing
-from skylarkmq.clients.sdk.settings import ProducerSettings
+from skylarkmq.clients.sdk.messages.outgoing_message import Outgoing
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
 from skylarkmq.protocol.frame import encode_frame

@@ -22,17 +22,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.sdk.connection.background_tasks import Background
-from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.connection.connection import Connection
-from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
-from skylarkmq.clients.sdk.connection.topic_route import TopicRoute
-from skylarkmq.clients.sdk.errors import (
+from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientError,
     ConnectionLost,
@@ -40,11 +34,17 @@ from skylarkmq.clients.sdk.errors import (
     RequestTimeout,
     invalid_response,
 )
-from skylarkmq.clients.sdk.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.sdk.producing.outgoing_message import UNENCODABLE, Outgoing, check_topic, invalid_message
+from skylarkmq.clients.sdk.base.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
+from skylarkmq.clients.sdk.connection.background_tasks import Background
+from skylarkmq.clients.sdk.connection.client import Client
+from skylarkmq.clients.sdk.connection.connection import Connection
+from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.sdk.connection.topic_route import TopicRoute
+from skylarkmq.clients.sdk.messages.outgoing_message import UNENCODABLE, Outgoing, check_topic, invalid_message
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
 from skylarkmq.clients.sdk.producing.queue_selection import RoundRobin, queue_of_key
 from skylarkmq.clients.sdk.producing.send_requests import SendTemplate
-from skylarkmq.clients.sdk.settings import ProducerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -63,35 +63,7 @@ RETRY_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-
-
-class SendStatus(IntEnum):
-    """The message is stored in all four cases. Except for OK, it is not yet flushed or replicated as configured."""
-
-    OK = ResponseCode.SUCCESS
-    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
-    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
-    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
-
-
 _STATUS: Final = {int(status): status for status in SendStatus}
-
-
-class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is stored.
-
-    `msg_id` is the id that the producer made, `offset_msg_id` the broker's (address and log offset); those of a batch
-    are joined by commas. `recall_handle` is for `Producer.recall`; brokers that support it return one for a message
-    with a time of delivery.
-    """
-
-    status: SendStatus
-    msg_id: str
-    offset_msg_id: str
-    queue: MessageQueue
-    queue_offset: int
-    transaction_id: str | None = None
-    recall_handle: str | None = None
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):

@@ -17,14 +17,14 @@ from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.sdk.arguments import check_callable
+from skylarkmq.clients.sdk.base.arguments import check_callable
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, InvalidArgument, invalid_response
 from skylarkmq.clients.sdk.connection.connection import Connection
-from skylarkmq.clients.sdk.consuming.stored_messages import inflate_message
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidArgument, invalid_response
-from skylarkmq.clients.sdk.options import StandaloneProducerOptions
-from skylarkmq.clients.sdk.producing.outgoing_message import encoding
+from skylarkmq.clients.sdk.messages.outgoing_message import encoding
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_message
+from skylarkmq.clients.sdk.producing.options import StandaloneProducerOptions
 from skylarkmq.clients.sdk.producing.producer import Producer
-from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader

@@ -1,1 +1,1 @@
-"""Hooks for telemetry: spans for OpenTelemetry, metrics for Prometheus. No other module of the SDK imports them."""
+"""Hooks: spans for OpenTelemetry, metrics for Prometheus; and the format of RocketMQ's trace records."""

@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from skylarkmq.clients.sdk.hooks import Hooks, ObservedProcess, ObservedSend, Received
+from skylarkmq.clients.sdk.telemetry.hooks import Hooks, ObservedProcess, ObservedSend, Received
 
 MS_BUCKETS: Final = (1, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 DELIVERY_MS_BUCKETS: Final = (10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000)

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from skylarkmq.clients.sdk.errors import ClientError
-from skylarkmq.clients.sdk.hooks import Hooks, ObservedProcess, ObservedSend, Received
-from skylarkmq.clients.sdk.message_types import message_type
+from skylarkmq.clients.sdk.base.errors import ClientError
+from skylarkmq.clients.sdk.messages.message_types import message_type
+from skylarkmq.clients.sdk.telemetry.hooks import Hooks, ObservedProcess, ObservedSend, Received
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.message import Message, PropertyName
 

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
+from skylarkmq.clients.spark.base.options import duration_ms
 from skylarkmq.clients.spark.command_line import NotStarted, key_values
 from skylarkmq.clients.spark.jobs.messages import Selection
-from skylarkmq.clients.spark.options import duration_ms
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import ClientError
-from skylarkmq.clients.spark import options
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.base import options
+from skylarkmq.clients.spark.base.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.command_line import (
     Conf,
     Master,

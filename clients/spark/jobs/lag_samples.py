@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
 
 MAX_CONCURRENT: Final = 16

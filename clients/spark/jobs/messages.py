@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
 
 from skylarkmq.clients.arrow.schema import DEFAULT_COLUMNS, PROPERTIES
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.command_line import NotStarted, check_cluster, error_summary
-from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 from skylarkmq.protocol.codes import SysFlag, SystemTopic

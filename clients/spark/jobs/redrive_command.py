@@ -4,7 +4,8 @@ from typing import Final
 
 import typer
 
-from skylarkmq.clients.spark.cluster_options import of_cluster
+from skylarkmq.clients.spark.base.cluster_options import of_cluster
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.jobs.redrive import (
     Picked,
@@ -18,7 +19,6 @@ from skylarkmq.clients.spark.jobs.redrive import (
     write_picked,
 )
 from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters
-from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.replay.command import CLUSTER, failing, run_with_progress
 from skylarkmq.clients.spark.replay.pace import parse_rate

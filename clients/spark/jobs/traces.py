@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.sdk.trace_records import FIELD_END, NO_KEYS, RECORD_END
+from skylarkmq.clients.sdk.telemetry.trace_records import FIELD_END, NO_KEYS, RECORD_END
 from skylarkmq.clients.spark.jobs.messages import CLIENT_HOST
 
 FIELDS: Final = "fields"

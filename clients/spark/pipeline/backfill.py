@@ -16,7 +16,7 @@ import msgspec
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.parts import StoreParts
 from skylarkmq.clients.arrow.topic.positions import Positions
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 

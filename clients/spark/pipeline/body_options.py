@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies, Decoding, ProtobufBodies
 from skylarkmq.clients.spark.decoding.registry import (
     Credentials,
@@ -30,7 +31,6 @@ from skylarkmq.clients.spark.decoding.registry import (
     UnknownSchema,
     url_of,
 )
-from skylarkmq.clients.spark.options import OptionError
 
 CREDENTIALS_VARIABLE: Final = "SKYLARK_REGISTRY_CREDENTIALS"
 AVRO_FILES: Final = "*.avsc"

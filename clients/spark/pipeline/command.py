@@ -18,6 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from skylarkmq.clients.spark.base.features import READ_LIMITS
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.command_line import (
     FAILED,
     Conf,
@@ -31,8 +33,6 @@ from skylarkmq.clients.spark.command_line import (
     size,
 )
 from skylarkmq.clients.spark.decoding.registry import Credentials
-from skylarkmq.clients.spark.features import READ_LIMITS
-from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.pipeline.backfill import Backfill, backfill_of, end_of, store_of
 from skylarkmq.clients.spark.pipeline.body_options import (
     AvroSchema,

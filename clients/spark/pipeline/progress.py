@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skylarkmq.clients.arrow.topic.positions import Positions
-from skylarkmq.clients.spark.features import READ_LIMITS
+from skylarkmq.clients.spark.base.features import READ_LIMITS
 from skylarkmq.clients.spark.source.offsets import Offset
 
 

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from skylarkmq.clients.arrow.topic.positions import Positions
-from skylarkmq.clients.spark.cluster_options import of_cluster
-from skylarkmq.clients.spark.features import READ_LIMITS
+from skylarkmq.clients.spark.base.cluster_options import of_cluster
+from skylarkmq.clients.spark.base.features import READ_LIMITS
 from skylarkmq.clients.spark.pipeline.backfill import store_options
 from skylarkmq.clients.spark.pipeline.job import Job, settings
 from skylarkmq.clients.spark.pipeline.rows import dead_letters

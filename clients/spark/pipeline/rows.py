@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from skylarkmq.clients.sdk.settings import ProducerSettings
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.spark.decoding.columns import BODY, REASON
 from skylarkmq.clients.spark.decoding.decoding import decoded
 from skylarkmq.clients.spark.decoding.encodings import Decoding

@@ -9,12 +9,13 @@ import time
 from collections.abc import Sequence
 from typing import Final, Self
 
+from skylarkmq.clients.sdk.base.errors import NoRoute
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.errors import NoRoute
-from skylarkmq.clients.sdk.producing.outgoing_message import Outgoing
-from skylarkmq.clients.sdk.producing.sends import SendResult, Sends
-from skylarkmq.clients.sdk.settings import ProducerSettings
+from skylarkmq.clients.sdk.messages.outgoing_message import Outgoing
+from skylarkmq.clients.sdk.messages.send_result import SendResult
+from skylarkmq.clients.sdk.producing.sends import Sends
 from skylarkmq.clients.spark.replay.queue_senders import Copy
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SystemTopic

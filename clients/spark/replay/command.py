@@ -21,9 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.topic.bounds import Unreachable
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.base.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.base.options import Table, parse
 from skylarkmq.clients.spark.command_line import FAILED, NotStarted, check_cluster, key_values, reporting
-from skylarkmq.clients.spark.options import Table, parse
 from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable, JournalError, ReplayFailed, Stopped
 from skylarkmq.clients.spark.replay.pace import parse_rate
 from skylarkmq.clients.spark.replay.queue_senders import Limits

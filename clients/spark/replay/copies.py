@@ -14,7 +14,7 @@ Source: docs/reference/wire.md, "Properties".
 import re
 from typing import Final, NamedTuple
 
-from skylarkmq.clients.sdk.copied_properties import DROPPED
+from skylarkmq.clients.sdk.messages.copied_properties import DROPPED
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.protocol.message import ENTRY_END, NAME_END
 

@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skylarkmq.clients.sdk.errors import ClientError
-from skylarkmq.clients.sdk.producing.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.sdk.base.errors import ClientError
+from skylarkmq.clients.sdk.messages.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.spark.base.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Stream
 from skylarkmq.clients.spark.replay.pace import Pace
@@ -30,7 +31,6 @@ from skylarkmq.clients.spark.replay.queue_senders import Cluster, Copy, Limits, 
 from skylarkmq.clients.spark.replay.runs import CopyMaker, Run, runs
 from skylarkmq.clients.spark.replay.selection import Selector
 from skylarkmq.clients.spark.replay.targets import Targets, check_target, choose_queue
-from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 WRITE_S: Final = 10.0

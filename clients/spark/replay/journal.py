@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skylarkmq.clients.sdk.file_lock import lock
+from skylarkmq.clients.sdk.base.file_lock import lock
 from skylarkmq.clients.spark.replay.errors import JournalError
 from skylarkmq.clients.spark.replay.targets import Targets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -23,13 +23,13 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, InvalidResponse
-from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, InvalidResponse
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
+from skylarkmq.clients.spark.base.request_retry import PAUSE_MAX_S, PAUSE_S, is_temporary
 from skylarkmq.clients.spark.replay.copies import MARK, Origin, origin_of
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Recorded, Stream
 from skylarkmq.clients.spark.replay.pace import Pace
-from skylarkmq.clients.spark.request_retry import PAUSE_MAX_S, PAUSE_S, is_temporary
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.message import MessageExt, PropertyName

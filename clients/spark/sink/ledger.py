@@ -27,13 +27,13 @@ from typing import Final
 import msgspec
 
 from skylarkmq.clients.sdk.admin.admin import Admin
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.sdk.producing.queue_selection import queue_of_key
-from skylarkmq.clients.sdk.settings import ProducerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import ResponseCode

@@ -28,14 +28,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.sdk.background_loop import run
-from skylarkmq.clients.sdk.clocks import now_ms
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.base.clocks import now_ms
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.clients.sdk.producing.producer import Producer
-from skylarkmq.clients.spark.features import StreamArrowWriter
-from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
+from skylarkmq.clients.spark.base.features import StreamArrowWriter
+from skylarkmq.clients.spark.base.options import OptionError, parse
+from skylarkmq.clients.spark.base.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.sink.ledger import Ledger
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
 from skylarkmq.clients.spark.sink.sink_requests import Limits, RowRequests, SendFailed, writable_queues

@@ -3,10 +3,10 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.sdk.settings import ProducerSettings
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
-from skylarkmq.clients.spark.options import Option, Table, duration_ms, flag, positive
-from skylarkmq.clients.spark.request_retry import RetryLimit
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
+from skylarkmq.clients.spark.base.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.base.options import Option, Table, duration_ms, flag, positive
+from skylarkmq.clients.spark.base.request_retry import RetryLimit
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import check_group_name, check_topic_name
 

@@ -11,8 +11,8 @@ request (those with a delivery time) are sent alone, in their destination's orde
 
 A request that is rejected or gets no response is retried with growing pauses, if its error may be temporary: brokers
 restart, and otherwise Spark would repeat the whole task. A topic's limit is shorter until its first message is
-acknowledged (clients/spark/request_retry.py). Messages that were stored without a response are then stored twice, with
-the same marks. The first request that fails for good ends the task: `SendFailed`.
+acknowledged (clients/spark/base/request_retry.py). Messages that were stored without a response are then stored
+twice, with the same marks. The first request that fails for good ends the task: `SendFailed`.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute, RequestTimeout
-from skylarkmq.clients.sdk.producing.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute, RequestTimeout
+from skylarkmq.clients.sdk.messages.outgoing_message import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
 from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.sdk.producing.queue_selection import queue_of_key
-from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
-from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
+from skylarkmq.clients.spark.base.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.sink.sink_rows import MARK, Row
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message

@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from skylarkmq.clients.arrow.topic.bounds import batch_ranges
 from skylarkmq.clients.arrow.topic.cluster import Cluster
 from skylarkmq.clients.arrow.topic.cluster_retries import with_cluster_retries
-from skylarkmq.clients.spark.features import READ_LIMITS, StreamArrowWriter, require
-from skylarkmq.clients.spark.options import OptionError, Scope, parse, warn_out_of_scope
-from skylarkmq.clients.spark.schema import ddl
+from skylarkmq.clients.spark.base.features import READ_LIMITS, StreamArrowWriter, require
+from skylarkmq.clients.spark.base.options import OptionError, Scope, parse, warn_out_of_scope
+from skylarkmq.clients.spark.base.schema import ddl
 from skylarkmq.clients.spark.sink.sink import batch_writer, stream_writer
 from skylarkmq.clients.spark.source.partitions import read, tasks
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from skylarkmq.clients.arrow.topic.options import TopicOptions
 from skylarkmq.clients.arrow.topic.positions import Positions
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
-from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
-from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
+from skylarkmq.clients.spark.base.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.base.column_options import INCLUDE_PROPERTIES, column_fields
+from skylarkmq.clients.spark.base.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
 from skylarkmq.clients.spark.source.offsets import (
     FirstBatch,
     parse_ends,

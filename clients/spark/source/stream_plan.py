@@ -34,7 +34,7 @@ from skylarkmq.clients.arrow.topic.data_loss import Loss, LossRule
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.splitting import Range, ranges_of
 from skylarkmq.clients.arrow.topic.topic_names import is_selected
-from skylarkmq.clients.spark.options import OptionError
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.source.limits import TriggerRule, backlog_of, shares_of
 from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.source.source_options import SourceOptions

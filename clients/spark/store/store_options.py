@@ -3,8 +3,8 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.store.options import QUEUE, SEGMENT, StoreOptions
-from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
-from skylarkmq.clients.spark.options import Option, Scope, Table, count, flag, one_of, positive, text
+from skylarkmq.clients.spark.base.column_options import INCLUDE_PROPERTIES, column_fields
+from skylarkmq.clients.spark.base.options import Option, Scope, Table, count, flag, one_of, positive, text
 from skylarkmq.clients.spark.source.offsets import FirstBatch
 from skylarkmq.clients.spark.source.source_options import FIRST_BATCH, pattern, topics
 

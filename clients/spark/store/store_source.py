@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.features import FILTERS, READ_LIMITS, require
-from skylarkmq.clients.spark.options import Scope, parse, warn_out_of_scope
-from skylarkmq.clients.spark.schema import ddl
+from skylarkmq.clients.spark.base.features import FILTERS, READ_LIMITS, require
+from skylarkmq.clients.spark.base.options import Scope, parse, warn_out_of_scope
+from skylarkmq.clients.spark.base.schema import ddl
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS, StoreSourceOptions
 from skylarkmq.clients.spark.store.store_reader import StoreReader
 from skylarkmq.clients.spark.store.store_stream import StoreStreamReader

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from skylarkmq.clients.arrow.store.parts import QueueEnds, StoreParts
 from skylarkmq.clients.arrow.store.reading import StoreRows
-from skylarkmq.clients.spark.options import OptionError
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.store.store_options import StoreSourceOptions
 from skylarkmq.clients.spark.store.store_reader import StorePartition

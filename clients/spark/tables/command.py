@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from skylarkmq.clients.spark.base.options import duration_ms
 from skylarkmq.clients.spark.command_line import Conf, Failed, Master, NotStarted, key_values, reporting, size
-from skylarkmq.clients.spark.options import duration_ms
 from skylarkmq.clients.spark.tables.availability import Engine, Unavailable
 from skylarkmq.clients.spark.tables.evolution import TableFormat
 from skylarkmq.clients.spark.tables.maintenance import Maintained, Request, opened

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from skylarkmq.clients.arrow.columns import record_batch, walk
 from skylarkmq.clients.arrow.schema import message_columns
-from skylarkmq.clients.spark.schema import ddl
+from skylarkmq.clients.spark.base.schema import ddl
 from skylarkmq.protocol.record import encode
 from tests.bench.filled_store import BORN_HOST, TOPIC
 

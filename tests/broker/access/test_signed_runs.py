@@ -14,7 +14,7 @@ from skylarkmq.broker.app.in_process import SMALL, free_ports
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError

@@ -18,9 +18,9 @@ import pytest
 from starlette.applications import Starlette
 
 from skylarkmq.broker.app.in_process import InProcessBroker, running
-from skylarkmq.clients.console.application import application
+from skylarkmq.clients.console.app.application import application
+from skylarkmq.clients.console.app.embedded import LOOPBACK_NAMES
 from skylarkmq.clients.console.cluster import Target
-from skylarkmq.clients.console.embedded import LOOPBACK_NAMES
 from skylarkmq.clients.console.options import ConsoleOptions
 
 ORIGIN: Final = "http://localhost:8086"

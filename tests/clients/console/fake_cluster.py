@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from skylarkmq.clients.console.cluster import Cluster, Target
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.errors import NoRoute
+from skylarkmq.clients.sdk.base.errors import NoRoute
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.bodies.route import QueueData, TopicRouteData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from skylarkmq.clients.console.cluster import ALL, Cluster
-from skylarkmq.clients.sdk.errors import ClientError, RequestTimeout
+from skylarkmq.clients.sdk.base.errors import ClientError, RequestTimeout
 from tests.clients.console.fake_cluster import FakeAdmin
 
 

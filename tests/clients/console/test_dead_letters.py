@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from skylarkmq.broker.app.in_process import InProcessBroker
-from skylarkmq.clients.console.application import application
+from skylarkmq.clients.console.app.application import application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.jobs import MAX_JOBS, MAX_RUNNING, Job, Jobs
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.sdk import Client, InvalidArgument, Message, MessageQueue, Producer
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.admin.dead_letters import copy_of
-from skylarkmq.clients.sdk.errors import ConnectionLost
+from skylarkmq.clients.sdk.base.errors import ConnectionLost
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.message import MessageExt, PropertyName
 from tests.clients.console.conftest import Browser, notice_of, opened_application, text_of

@@ -10,7 +10,7 @@ from skylarkmq.clients.console.fields import time_ms
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.sdk import Client, ConsumeFrom, Message, MessageQueue, Producer, PushConsumer, ReceivedMessage
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.errors import InvalidArgument
+from skylarkmq.clients.sdk.base.errors import InvalidArgument
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.clients.console.conftest import Browser, notice_of, opened, text_of
 from tests.clients.console.fake_cluster import FakeAdmin, made_of

@@ -7,10 +7,10 @@ from typing import Never
 import pytest
 
 from skylarkmq.broker.app.in_process import InProcessBroker
-from skylarkmq.clients.console import application as console_application
 from skylarkmq.clients.console import guard, sessions, state
+from skylarkmq.clients.console.app import application as console_application
+from skylarkmq.clients.console.app.embedded import LOOPBACK_NAMES
 from skylarkmq.clients.console.cluster import Cluster, Target
-from skylarkmq.clients.console.embedded import LOOPBACK_NAMES
 from skylarkmq.clients.console.guard import MAX_FORM_BYTES, host_name
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.sessions import Role, Sessions

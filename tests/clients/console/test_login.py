@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from skylarkmq.broker.app.in_process import InProcessBroker, running
-from skylarkmq.clients.console import application as console_application
+from skylarkmq.clients.console.app import application as console_application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.cluster_accounts import MAX_LENGTH, ClusterAccounts
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from skylarkmq.clients.sdk.admin.admin import Admin
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, ConnectFailed
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, ConnectFailed
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.bodies.auth import UserInfo
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.route import BrokerData

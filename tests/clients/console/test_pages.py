@@ -7,7 +7,7 @@ import pytest
 from starlette.routing import Route
 
 from skylarkmq.broker.app.in_process import InProcessBroker
-from skylarkmq.clients.console.application import application
+from skylarkmq.clients.console.app.application import application
 from skylarkmq.clients.console.cluster import Target
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.sdk import Client, Message, Producer

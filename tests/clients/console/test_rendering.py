@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from skylarkmq.clients.console.application import application
+from skylarkmq.clients.console.app.application import application
 from skylarkmq.clients.console.cluster import SLICE, Target, containing
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.rendering import SLICE_PIECES, Page, _templates

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from skylarkmq.broker.app.in_process import InProcessBroker, loop_in_a_thread, running, wait
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.codes import RequestCode

@@ -9,8 +9,8 @@ import pytest
 from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.mqadmin.connection import Connection, connection_of
 from skylarkmq.clients.mqadmin.failures import CommandFailed
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.settings import TlsSettings
+from skylarkmq.clients.sdk.base.settings import TlsSettings
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.mqadmin.conftest import RunCommand

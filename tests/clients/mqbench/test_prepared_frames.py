@@ -3,7 +3,7 @@
 import pytest
 
 from skylarkmq.clients.mqbench.prepared_frames import FIRST_OPAQUE, Block, Message, Target, encode
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.message import decode_batch, decode_properties

@@ -8,7 +8,7 @@ import pytest
 from skylarkmq.clients.mqbench.clusters import Bounds, Broker, Security
 from skylarkmq.clients.mqbench.pull_load import Ending, PullConnection, PullRequests, shares
 from skylarkmq.clients.mqbench.recorder import Recorder
-from skylarkmq.clients.sdk.connection.signing import Credentials
+from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import PullSysFlag, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder

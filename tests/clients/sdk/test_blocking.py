@@ -27,7 +27,7 @@ from skylarkmq import (
     blocking,
 )
 from skylarkmq.broker.app.in_process import InProcessBroker, running
-from skylarkmq.clients.sdk.background_loop import background_loop
+from skylarkmq.clients.sdk.base.background_loop import background_loop
 from tests.harness.limits import WAIT_LIMIT_S
 
 

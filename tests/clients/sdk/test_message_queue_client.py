@@ -20,7 +20,7 @@ from skylarkmq import (
     UnknownOption,
     connect,
 )
-from skylarkmq.clients.sdk.hooks import ObservedSend
+from skylarkmq.clients.sdk.telemetry.hooks import ObservedSend
 from skylarkmq.protocol.codes import RequestCode
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import until

@@ -8,8 +8,8 @@ import pytest
 
 from skylarkmq import Admin, Message, Producer
 from skylarkmq.clients.arrow.topic.range_reader import RangeReader, Work
-from skylarkmq.clients.sdk.settings import TlsSettings
-from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.sdk.base.settings import TlsSettings
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.source.source import BatchReader
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from tests.harness.certificates import Certificates

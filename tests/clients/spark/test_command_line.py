@@ -4,7 +4,8 @@ import pytest
 import typer
 from pyspark.errors import PySparkException
 
-from skylarkmq.clients.sdk.errors import ClientClosed
+from skylarkmq.clients.sdk.base.errors import ClientClosed
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.command_line import (
     FAILED,
     NOT_STARTED,
@@ -14,7 +15,6 @@ from skylarkmq.clients.spark.command_line import (
     reporting,
     size,
 )
-from skylarkmq.clients.spark.options import OptionError
 
 
 def test_sizes_have_units() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.sdk.errors import escaped
+from skylarkmq.clients.sdk.base.errors import escaped
 from skylarkmq.clients.terminal.printed_output import counted, duration, preview, print_tables, table, utc
 
 

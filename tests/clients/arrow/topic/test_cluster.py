@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylarkmq.clients.arrow.topic.cluster import Cluster, broker_address, first_stored_at
-from skylarkmq.clients.sdk.errors import NoRoute
-from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.sdk.base.errors import NoRoute
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -12,9 +12,9 @@ from skylarkmq.clients.arrow.topic.data_loss import DataLoss
 from skylarkmq.clients.arrow.topic.pull_frames import PullFrames
 from skylarkmq.clients.arrow.topic.range_reader import ConnectionBroken, RangeReader, ReaderStatistics, Work
 from skylarkmq.clients.arrow.topic.splitting import Range
-from skylarkmq.clients.sdk.connection.signing import Credentials
-from skylarkmq.clients.sdk.errors import BrokerError
-from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.sdk.base.errors import BrokerError
+from skylarkmq.clients.sdk.base.signing import Credentials
+from skylarkmq.clients.spark.base.options import parse
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

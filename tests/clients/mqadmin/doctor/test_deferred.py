@@ -8,7 +8,7 @@ from skylarkmq.clients.mqadmin.doctor.deferred import CHECKS
 from skylarkmq.clients.mqadmin.doctor.examination import examine
 from skylarkmq.clients.mqadmin.doctor.findings import Report
 from skylarkmq.clients.mqadmin.doctor.subject import State, Subject, Target
-from skylarkmq.clients.sdk.errors import ClientError
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.clients.mqadmin.doctor.conftest import QUICK, ScriptedCluster
 from tests.clients.peer import refuse

@@ -6,7 +6,7 @@ import pytest
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Outcomes, error, note, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
-from skylarkmq.clients.sdk.errors import BrokerError, ClientError, ConnectionLost
+from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, ConnectionLost
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.clients.mqadmin.doctor.conftest import examined
 

@@ -10,7 +10,7 @@ from skylarkmq.clients.mqadmin.doctor.examination import examine
 from skylarkmq.clients.mqadmin.doctor.findings import Check
 from skylarkmq.clients.mqadmin.doctor.network import advertised_addresses
 from skylarkmq.clients.mqadmin.doctor.subject import State, Subject, Target
-from skylarkmq.clients.sdk.errors import ClientError, ConnectFailed
+from skylarkmq.clients.sdk.base.errors import ClientError, ConnectFailed
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

@@ -14,7 +14,7 @@ import pytest
 
 from skylarkmq import Admin, Message, Producer, SendResult, blocking
 from skylarkmq.broker.app.in_process import InProcessBroker, loop_in_a_thread, running, wait
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from tests.clients.mqadmin.conftest import Result, RunCommand
 from tests.harness.limits import PROCESS_LIMIT_S
 

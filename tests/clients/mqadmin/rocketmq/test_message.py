@@ -8,7 +8,7 @@ import pytest
 from skylarkmq import Message, SendResult, blocking
 from skylarkmq.broker.app.in_process import InProcessBroker
 from skylarkmq.clients.mqadmin.rocketmq import message_text
-from skylarkmq.clients.sdk.trace_records import SUCCEEDED, Place, finished, messages, sent
+from skylarkmq.clients.sdk.telemetry.trace_records import SUCCEEDED, Place, finished, messages, sent
 from skylarkmq.protocol.codes import SystemTopic
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.rocketmq.conftest import GROUP, TOPIC, Live

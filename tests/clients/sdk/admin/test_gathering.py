@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from skylarkmq.clients.sdk.admin.gathering import MAX_AT_ONCE, gathered
-from skylarkmq.clients.sdk.errors import NoRoute
+from skylarkmq.clients.sdk.base.errors import NoRoute
 
 
 async def test_results_are_in_the_order_of_the_calls() -> None:

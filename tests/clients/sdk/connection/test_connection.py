@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.clients.sdk.base.errors import ConnectionLost, RequestTimeout
 from skylarkmq.clients.sdk.connection.connection import Connection, Handler
-from skylarkmq.clients.sdk.errors import ConnectionLost, RequestTimeout
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from skylarkmq.clients.sdk.base.errors import ClientClosed, ConnectFailed
+from skylarkmq.clients.sdk.base.settings import ClientSettings
 from skylarkmq.clients.sdk.connection.connection import Connection
 from skylarkmq.clients.sdk.connection.connection_pool import Backoff, Connections
-from skylarkmq.clients.sdk.errors import ClientClosed, ConnectFailed
-from skylarkmq.clients.sdk.settings import ClientSettings
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.peer import Peer, peers, until

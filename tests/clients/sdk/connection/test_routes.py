@@ -6,11 +6,11 @@ import weakref
 
 import pytest
 
+from skylarkmq.clients.sdk.base.errors import BrokerError, ConnectFailed, NoRoute
+from skylarkmq.clients.sdk.base.settings import ClientSettings
 from skylarkmq.clients.sdk.connection.connection_pool import Connections
 from skylarkmq.clients.sdk.connection.routes import NameServers, Routes
 from skylarkmq.clients.sdk.connection.topic_route import TopicRoute
-from skylarkmq.clients.sdk.errors import BrokerError, ConnectFailed, NoRoute
-from skylarkmq.clients.sdk.settings import ClientSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import RequestCode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.consuming.local_offsets import LocalOffsets, default_path
-from skylarkmq.clients.sdk.errors import ClientError
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 

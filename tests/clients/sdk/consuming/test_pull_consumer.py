@@ -20,7 +20,7 @@ from skylarkmq import (
     RequestTimeout,
     Sql92,
 )
-from skylarkmq.clients.sdk.options import PullConsumerOptions
+from skylarkmq.clients.sdk.consuming.options import PullConsumerOptions
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.pull import PullMessageHeader

@@ -2,8 +2,8 @@
 
 import pytest
 
+from skylarkmq.clients.sdk.base.settings import ConsumerSettings
 from skylarkmq.clients.sdk.consuming.pull_requests import PullRequests
-from skylarkmq.clients.sdk.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Collection
 
+from skylarkmq.clients.sdk.base.errors import ConnectionLost
 from skylarkmq.clients.sdk.connection.client import Client
 from skylarkmq.clients.sdk.consuming.queue_locks import LOCK_LIFE_S, QueueLocks
-from skylarkmq.clients.sdk.errors import ConnectionLost
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

@@ -21,7 +21,7 @@ from skylarkmq import (
     blocking,
 )
 from skylarkmq.broker.app.in_process import InProcessBroker, running
-from skylarkmq.clients.sdk.compression import (
+from skylarkmq.clients.sdk.messages.compression import (
     DEFAULT_LEVELS,
     CodecMissing,
     Compression,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from skylarkmq.clients.sdk.producing.outgoing_message import Outgoing
+from skylarkmq.clients.sdk.base.settings import ProducerSettings
+from skylarkmq.clients.sdk.messages.outgoing_message import Outgoing
 from skylarkmq.clients.sdk.producing.send_requests import SendTemplate
-from skylarkmq.clients.sdk.settings import ProducerSettings
 from skylarkmq.protocol.codes import RequestCode, SysFlag
 from skylarkmq.protocol.command import JSON, MSGPACK
 from skylarkmq.protocol.frame import FrameDecoder

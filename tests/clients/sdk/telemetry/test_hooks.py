@@ -1,188 +1,258 @@
-"""Spans and metrics of sends and handler calls."""
+"""Hooks: they see all sends, messages and connections, and change only what they may."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
 
+import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from skylarkmq import (
-    LATER,
     BrokerError,
+    ConnectionEvent,
     ConsumeFrom,
     ConsumerSettings,
-    Later,
+    InvalidMessage,
     Message,
-    MessageExt,
     Producer,
+    ProducerSettings,
     PullConsumer,
     PushConsumer,
+    TransactionProducer,
+    TransactionState,
+    connect,
 )
-from skylarkmq.clients.sdk.hooks import Several
-from skylarkmq.clients.sdk.message_types import message_type
-from skylarkmq.clients.sdk.telemetry.metrics import ClientMetrics
-from skylarkmq.clients.sdk.telemetry.spans import Spans
+from skylarkmq.clients.sdk.telemetry.hooks import Hooks, ObservedEnd, ObservedSend, Received, Several, joined
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, until
 
-FAST = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.02)
+INSIDE: ContextVar[str] = ContextVar("INSIDE", default="outside")
 
 
-class Kinds:
-    PRODUCER, CONSUMER, CLIENT = "PRODUCER", "CONSUMER", "CLIENT"
+class Watcher(Hooks):
+    """Records its calls, and adds a property to messages."""
 
-
-class FakeSpan:
-    def __init__(self, name: str, kind: str, context: object, attributes: Mapping[str, Any]) -> None:
-        self.name, self.kind, self.context = name, kind, context
-        self.attributes = dict(attributes)
-        self.ended = False
-
-    def set_attribute(self, key: str, value: object) -> None:
-        self.attributes[key] = value
-
-    def end(self) -> None:
-        self.ended = True
-
-
-class FakeTracer:
-    """A tracer like OpenTelemetry's, which keeps every span."""
-
-    def __init__(self) -> None:
-        self.spans: list[FakeSpan] = []
+    def __init__(self, name: str = "w") -> None:
+        self.name = name
+        self.sends: list[ObservedSend] = []
+        self.errors: list[str] = []
+        self.ends: list[ObservedEnd] = []
+        self.receptions: list[Received] = []
+        self.under_way = 0
 
     @contextmanager
-    def start_as_current_span(
-        self, name: str, context: Any = None, kind: Any = None, attributes: Mapping[str, Any] | None = None
-    ) -> Iterator[FakeSpan]:
-        span = FakeSpan(name, kind, context, attributes or {})
-        self.spans.append(span)
+    def sending(self, send: ObservedSend) -> Iterator[None]:
+        self.under_way += 1
+        token = INSIDE.set(self.name)
+        properties = {"seen": self.name}
+        send.messages = [msgspec.structs.replace(m, properties=m.properties | properties) for m in send.messages]
         try:
-            yield span
+            yield
+        except BaseException as error:
+            self.errors.append(type(error).__name__)
+            raise
         finally:
-            span.end()
+            INSIDE.reset(token)  # raises in any other context than that of the set
+            self.under_way -= 1
+            self.sends.append(send)
 
-    def start_span(
-        self, name: str, *, kind: Any = None, attributes: Mapping[str, Any] | None = None, start_time: int | None = None
-    ) -> FakeSpan:
-        span = FakeSpan(name, kind, start_time, attributes or {})
-        self.spans.append(span)
-        return span
+    def ended(self, end: ObservedEnd) -> None:
+        self.ends.append(end)
 
-
-async def handle(message: MessageExt) -> Later | None:
-    return LATER if message.body == b"bad" and not message.reconsume_times else None
+    def received(self, received: Received) -> None:
+        self.receptions.append(received)
 
 
-async def test_spans_and_metrics_of_a_message_from_end_to_end() -> None:
-    """With names and attributes of the conventions. A property carries the context. Both hooks see all events."""
-    tracer, registry = FakeTracer(), CollectorRegistry()
-    spans = Spans(
-        tracer,
-        Kinds,
-        inject=lambda properties: properties.update(traceparent="00-1"),
-        extract=lambda properties: properties.get("traceparent"),
-    )
-    hooks = Several(spans, ClientMetrics(registry))
-    async with running_cluster() as cluster:
-        cluster.topics = {"T": 1, "%RETRY%g": 1}
-        async with (
-            Producer("p", namesrv=cluster.namesrv, hooks=hooks) as producer,
-            PushConsumer(
-                "g", namesrv=cluster.namesrv, handler=handle, hooks=hooks, consume_from=ConsumeFrom.FIRST, settings=FAST
-            ) as consumer,
-        ):
-            sent = await producer.send(Message("T", b"good", tags="a", keys=["k1", "k2"]), message_group="one")
-            await consumer.subscribe("T")
-            await producer.send(Message("T", b"bad"))
-            await until(lambda: consumer.statistics().handled == 2)
-            client_id = consumer.client.client_id
-            name = "rocketmq_consumer_cached_messages"
-            assert registry.get_sample_value(name, {"consumer_group": "g", "client_id": client_id}) == 0
-    send, process = tracer.spans[0], next(span for span in tracer.spans if span.kind == "CONSUMER")
-    assert (send.name, send.kind, send.ended) == ("send T", "PRODUCER", True)
-    assert send.attributes["messaging.system"] == "rocketmq"
-    assert send.attributes["messaging.message.id"] == sent.msg_id
-    assert send.attributes["messaging.rocketmq.message.keys"] == ["k1", "k2"]
-    assert send.attributes["messaging.rocketmq.message.type"] == "fifo"
-    assert send.attributes["messaging.rocketmq.message.group"] == "one"
-    assert (process.name, process.context) == ("process T", "00-1")
-    assert process.attributes["messaging.consumer.group.name"] == "g"
-    assert [span.attributes.get("error.type") for span in tracer.spans].count("LATER") == 1
-    labels = {"topic": "T", "consumer_group": "g", "client_id": client_id}
-    for status, count in (("success", 2), ("failure", 1)):
-        found = registry.get_sample_value("rocketmq_process_time_count", labels | {"invocation_status": status})
-        assert found == count
-    assert registry.get_sample_value("rocketmq_await_time_count", labels) == 3
-    assert registry.get_sample_value("rocketmq_delivery_latency_count", labels) == 3
-    operation = {"messaging_operation_name": "send", "messaging_destination_name": "T", "error_type": ""}
-    assert registry.get_sample_value("messaging_client_sent_messages_total", operation) == 2
+class Broken(Hooks):
+    """Raises in every callback."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    @contextmanager
+    def sending(self, send: ObservedSend) -> Iterator[None]:
+        if self.where == "before":
+            raise ValueError("before")
+        yield
+        raise ValueError("after")
+
+    def ended(self, end: ObservedEnd) -> None:
+        raise ValueError("ended")
 
 
-async def test_a_batch_and_a_poll_are_one_span_each() -> None:
-    """With the number of messages; the context is in every message of a batch."""
-    tracer, registry = FakeTracer(), CollectorRegistry()
-    spans = Spans(tracer, Kinds, inject=lambda properties: properties.update(traceparent="00-1"))
-    hooks = Several(spans, ClientMetrics(registry))
-    async with running_cluster() as cluster:
-        cluster.topics = {"ns%T": 1}
-        async with (
-            Producer("p", namesrv=cluster.namesrv, namespace="ns", hooks=hooks) as producer,
-            PullConsumer(
-                "g",
-                namesrv=cluster.namesrv,
-                namespace="ns",
-                hooks=hooks,
-                consume_from=ConsumeFrom.FIRST,
-                settings=FAST,
-            ) as consumer,
-        ):
-            (sent,) = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
-            await consumer.assign(await consumer.queues("T"))
-            await until(lambda: consumer.statistics().waiting == 3)
-            received = await consumer.poll()
-            assert [message.properties["traceparent"] for message in received] == ["00-1"] * 3
-    send, receive = tracer.spans
-    assert (send.name, send.kind, receive.name, receive.kind) == ("send T", "PRODUCER", "receive T", "CLIENT")
-    assert send.attributes["messaging.batch.message_count"] == 3
-    assert receive.attributes["messaging.batch.message_count"] == 3
-    assert send.attributes["messaging.message.id"] == sent.msg_id
-    assert send.attributes["messaging.message.body.size"] == 3
-    assert receive.attributes["messaging.consumer.group.name"] == "ns%g"
-    assert isinstance(receive.context, int)  # the begin of the wait, ns
-    assert 0 < receive.context <= received[0].born_timestamp * 1_000_000 + 10**10
-    assert {span.attributes["messaging.rocketmq.namespace"] for span in tracer.spans} == {"ns"}
-    for name, operation in (("sent", "send"), ("consumed", "receive")):
-        labels = {"messaging_operation_name": operation, "messaging_destination_name": "T", "error_type": ""}
-        assert registry.get_sample_value(f"messaging_client_{name}_messages_total", labels) == 3
+async def test_every_kind_of_send_is_observed() -> None:
+    """Awaited or not, single or batch, with or without a response: the hook is left when the result is there."""
+    watcher = Watcher()
+    settings = ProducerSettings(max_message_bytes=300)
+    async with (
+        running_cluster() as cluster,
+        Producer("p", namesrv=cluster.namesrv, hooks=watcher, settings=settings) as producer,
+    ):
+        sent = await producer.send(Message("T", b"waited for"))
+        later = await producer.send_nowait(Message("T", b"not waited for"))
+        results = await producer.send_batch([Message("T", b"x" * 100) for _ in range(3)])
+        await producer.send_oneway(Message("T", b"oneway"))
+        await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2, 3)
+        assert INSIDE.get() == "outside"
+        assert len(results) > 1
+        heard = [(len(send.messages), list(send.results), send.oneway) for send in watcher.sends]
+        assert heard == [(1, [sent], False), (1, [later], False), (3, results, False), (1, [], True)]
+        assert {(send.group, send.client_id) for send in watcher.sends} == {("p", producer.client.client_id)}
+        for request in cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2):
+            assert decode_properties(request.ext_fields()["i"])["seen"] == "w"
+        assert b"seen\x01w\x02" in bytes(cluster.broker.requests_of(RequestCode.SEND_BATCH_MESSAGE)[0].body)
+        assert watcher.under_way == 0
 
 
-async def test_a_failed_send_is_reported_with_its_error() -> None:
-    """Spans have the name of the response code, metrics that of the error."""
-    tracer, registry = FakeTracer(), CollectorRegistry()
-    hooks = Several(Spans(tracer, Kinds), ClientMetrics(registry))
-    async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=hooks) as producer:
+async def test_concurrent_sends_have_separate_contexts() -> None:
+    """A hundred at once: no hook sees the context variable of another."""
+    watcher = Watcher()
+    async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=watcher) as producer:
+        sends = [producer.send_nowait(Message("T", b"%d" % n)) for n in range(100)]
+        assert INSIDE.get() == "outside"
+        await asyncio.gather(*sends)
+        assert (len(watcher.sends), watcher.errors, watcher.under_way) == (100, [], 0)
+
+
+async def test_failed_sends_are_observed() -> None:
+    """Refused by the broker, rejected before the send, canceled by the caller."""
+    watcher = Watcher()
+    async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=watcher) as producer:
         cluster.broker.on(RequestCode.SEND_MESSAGE_V2, refuse(ResponseCode.MESSAGE_ILLEGAL))
         with pytest.raises(BrokerError):
             await producer.send(Message("T", b"x"))
-        labels = {"topic": "T", "client_id": producer.client.client_id, "invocation_status": "failure"}
-        assert registry.get_sample_value("rocketmq_send_cost_time_count", labels) == 1
-    assert tracer.spans[0].attributes["error.type"] == "MESSAGE_ILLEGAL"
-    assert "messaging.message.id" not in tracer.spans[0].attributes
+        with pytest.raises(InvalidMessage):
+            producer.send_nowait(Message("T", b"x" * 5_000_000))
+        waiting = producer.send_nowait(Message("T", b"x"))
+        waiting.cancel()
+        await until(lambda: len(watcher.errors) == 3)
+        assert watcher.errors == ["BrokerError", "InvalidMessage", "CancelledError"]
+        assert watcher.under_way == 0
 
 
-@pytest.mark.parametrize(
-    ("properties", "expected"),
-    [
-        ({}, "normal"),
-        ({"DELAY": "3"}, "delay"),
-        ({"TIMER_DELIVER_MS": "1"}, "delay"),
-        ({"__SHARDINGKEY": "k", "DELAY": "3"}, "fifo"),
-        ({"TRAN_MSG": "true", "__SHARDINGKEY": "k"}, "transaction"),
-    ],
-)
-def test_the_type_of_a_message_is_that_of_its_properties(properties: dict[str, str], expected: str) -> None:
-    """As in the broker's metrics."""
-    assert message_type(properties) == expected
+@pytest.mark.parametrize("where", ["before", "after"])
+async def test_a_hook_that_fails_does_not_fail_the_send(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, with its traceback."""
+    async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=Broken(where)) as producer:
+        await producer.send(Message("T", b"x"))
+        cluster.broker.on(RequestCode.SEND_MESSAGE_V2, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        with pytest.raises(BrokerError):
+            await producer.send(Message("T", b"x"))
+        assert f"ValueError: {where}" in caplog.text
+
+
+async def test_half_messages_and_ends_of_transactions_are_observed(caplog: pytest.LogCaptureFixture) -> None:
+    """The send as such, and the end after it was sent to the broker."""
+
+    async def commit(_: str) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def checker(_: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async with running_cluster() as cluster:
+        cluster.broker.on(RequestCode.END_TRANSACTION, None)
+        place = encode_offset_id(encode_host("127.0.0.1", 10911), 7)
+        cluster.broker.on(RequestCode.SEND_MESSAGE_V2, {"msgId": place, "queueId": "0", "queueOffset": "5"})
+        watcher = Watcher()
+        hooks = Several(watcher, Broken("ended"))
+        async with TransactionProducer("p", namesrv=cluster.namesrv, checker=checker, hooks=hooks) as producer:
+            result = await producer.send_in_transaction(Message("T", b"x"), commit)
+        (send,), (end,) = watcher.sends, watcher.ends
+        assert send.messages[0].properties["TRAN_MSG"] == "true"
+        assert (end.msg_id, end.offset_msg_id, end.state) == (result.transaction_id, place, "COMMIT")
+        assert end.by_checker is False
+
+
+async def test_received_messages_are_observed() -> None:
+    """By poll all at once, in loops one by one; a poll without messages is not observed."""
+    watcher = Watcher()
+    settings = ConsumerSettings(suspend_s=0.5)
+    async with running_cluster() as cluster:
+        for n in range(4):
+            cluster.broker.store("T", 0, b"%d" % n)
+        first = {"namesrv": cluster.namesrv, "consume_from": ConsumeFrom.FIRST, "settings": settings, "hooks": watcher}
+        async with PullConsumer("g", **first) as consumer:  # type: ignore[arg-type]  # shorthand of a test
+            await consumer.assign((await consumer.queues("T"))[:1])
+            await until(lambda: consumer.statistics().waiting == 4)
+            assert len(await consumer.poll(2)) == 2
+            async for message in consumer:
+                assert message.body == b"2"
+                break
+            consumer.pause(*consumer.assignment)
+        async with PushConsumer("h", **first) as pushed:  # type: ignore[arg-type]  # shorthand of a test
+            await pushed.subscribe("T")
+            async for _ in pushed:
+                break
+    assert [len(received.messages) for received in watcher.receptions] == [2, 1, 1]
+    assert [received.group for received in watcher.receptions] == ["g", "g", "h"]
+    assert all(received.begun_s > 1e9 for received in watcher.receptions)
+
+
+def test_hooks_are_joined_only_if_there_are_several() -> None:
+    """None stays None, one stays itself."""
+    one, other = Watcher(), Watcher()
+    assert joined(None, None) is None
+    assert joined(None, one) is one
+    assert isinstance(joined(one, other), Several)
+
+
+class ConnectionWatcher(Hooks):
+    """Records connection events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ConnectionEvent]] = []
+
+    def connected(self, event: ConnectionEvent) -> None:
+        self.events.append(("connected", event))
+
+    def disconnected(self, event: ConnectionEvent) -> None:
+        self.events.append(("disconnected", event))
+
+    def of(self, address: str) -> list[str]:
+        return [name for name, event in self.events if event.address == address]
+
+
+async def test_connections_that_open_and_close_are_observed() -> None:
+    """Those to name servers and brokers, with the reason; a reconnect is a new event."""
+    watcher = ConnectionWatcher()
+    async with running_cluster() as cluster:
+        async with Producer("p", namesrv=cluster.namesrv, hooks=Several(watcher, Hooks())) as producer:
+            await producer.send(Message("T", b"x"))
+            assert [(name, event.is_name_server) for name, event in watcher.events] == [
+                ("connected", True),
+                ("connected", False),
+            ]
+            cluster.broker.hang_up()
+            await until(lambda: watcher.of(cluster.broker.address) == ["connected", "disconnected"])
+            assert watcher.events[-1][1].reason
+            await producer.send(Message("T", b"y"))
+            assert watcher.of(cluster.broker.address) == ["connected", "disconnected", "connected"]
+            client_id = producer.client.client_id
+        assert watcher.of(cluster.namesrv) == ["connected", "disconnected"]
+        assert {event.client_id for _, event in watcher.events} == {client_id}
+
+
+async def test_connections_of_a_shared_client_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """To the hooks of `connect`, however many objects use them; a hook that raises is logged."""
+
+    class Failing(ConnectionWatcher):
+        def connected(self, event: ConnectionEvent) -> None:
+            super().connected(event)
+            raise ValueError("bad hook")
+
+    watcher = Failing()
+    async with (
+        running_cluster() as cluster,
+        connect(cluster.namesrv, hooks=watcher) as mq,
+        mq.producer("p") as producer,
+        mq.pull_consumer("g", topics="T"),
+    ):
+        await producer.send(Message("T", b"x"))
+        assert watcher.of(cluster.broker.address) == ["connected"]
+        assert watcher.of(cluster.namesrv) == ["connected"]
+    assert "ValueError: bad hook" in caplog.text

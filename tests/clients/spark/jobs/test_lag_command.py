@@ -11,7 +11,7 @@ import pytest
 
 from skylarkmq import Admin, Message, Producer
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
-from skylarkmq.clients.sdk.errors import NoRoute
+from skylarkmq.clients.sdk.base.errors import NoRoute
 from skylarkmq.clients.spark.jobs import lag_samples
 from skylarkmq.clients.spark.jobs.lag_command import record
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skylarkmq.clients.sdk.errors import ClientError, NoRoute
+from skylarkmq.clients.sdk.base.errors import ClientError, NoRoute
 from skylarkmq.clients.spark.jobs import lag_samples
 from skylarkmq.clients.spark.jobs.lag_command import line, names_of
 from skylarkmq.clients.spark.jobs.lag_samples import Sampler, append, is_system, sample

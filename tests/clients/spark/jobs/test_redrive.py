@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skylarkmq import Admin, Message, MessageExt, Producer
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.jobs.messages import Selection
 from skylarkmq.clients.spark.jobs.redrive import (

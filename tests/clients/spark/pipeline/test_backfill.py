@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.pipeline.backfill import Backfill, backfill_of, end_of, store_of, store_options
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies, Decoding, ProtobufBodies
 from skylarkmq.clients.spark.decoding.registry import Credentials, Registry, SchemaFiles
-from skylarkmq.clients.spark.options import OptionError
 from skylarkmq.clients.spark.pipeline.body_options import MAX_SCHEMA_BYTES, BodyOptions, decoding_of
 from tests.clients.spark.decoding.test_registry import Server, serving
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from skylarkmq import Admin
+from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.errors import BrokerError, NoRoute
 from skylarkmq.clients.spark.replay.brokers import Brokers
 from skylarkmq.clients.spark.replay.journal import Stream
 from skylarkmq.clients.spark.replay.queue_senders import Copy

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skylarkmq import Admin, MessageExt
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
 from skylarkmq.clients.spark.replay.command import replay, time_ms
 from skylarkmq.clients.spark.replay.copies import MARK
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.sdk.copied_properties import DROPPED
+from skylarkmq.clients.sdk.messages.copied_properties import DROPPED
 from skylarkmq.clients.spark.replay.copies import MARK, Origin, kept_properties, mark_prefix, origin_of
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.protocol.message import decode_properties, encode_properties

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
-from skylarkmq.clients.sdk.errors import BrokerError, ConnectionLost
-from skylarkmq.clients.sdk.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.sdk.base.errors import BrokerError, ConnectionLost
+from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
 from skylarkmq.clients.spark.replay import job, journal, queue_senders
 from skylarkmq.clients.spark.replay.job import Job
 from skylarkmq.clients.spark.replay.journal import Journal, Saved

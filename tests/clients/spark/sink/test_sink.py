@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from skylarkmq import Admin, MessageExt
-from skylarkmq.clients.sdk.background_loop import run
+from skylarkmq.clients.sdk.base.background_loop import run
+from skylarkmq.clients.sdk.base.settings import ClientSettings
 from skylarkmq.clients.sdk.connection.client import Client
-from skylarkmq.clients.sdk.settings import ClientSettings
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.sink import sink
 from skylarkmq.clients.spark.sink.sink import (
     BatchWriter,

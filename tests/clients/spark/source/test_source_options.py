@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 

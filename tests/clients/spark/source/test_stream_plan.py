@@ -16,7 +16,7 @@ from skylarkmq.clients.arrow.topic.bounds import (
 from skylarkmq.clients.arrow.topic.data_loss import DataLoss
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.splitting import Range
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.source.offsets import FirstBatch, Offset
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.clients.spark.source.stream_plan import PlanStatistics, StreamPlan

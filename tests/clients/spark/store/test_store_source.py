@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 from skylarkmq.clients.arrow.store.options import StoreOptions
 from skylarkmq.clients.arrow.store.selection import Selection
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.base.options import OptionError, parse
 from skylarkmq.clients.spark.store.filtered_reader import FilteredStoreReader
 from skylarkmq.clients.spark.store.store_filters import push
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS

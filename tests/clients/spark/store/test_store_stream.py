@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
-from skylarkmq.clients.spark.options import OptionError
+from skylarkmq.clients.spark.base.options import OptionError
 from skylarkmq.clients.spark.source.offsets import FROM, LOG, FirstBatch, Offset
 from skylarkmq.clients.spark.store.store_options import StoreSourceOptions
 from skylarkmq.clients.spark.store.store_stream import StoreStreamReader
