@@ -110,7 +110,7 @@ def _calls(method: Callable[Concatenate[P_co, Arguments], T]) -> Callable[Concat
 
 
 class Producer(Blocking[producer.Producer]):
-    """`clients.Producer`, blocking."""
+    """`skylarkmq.Producer`, blocking."""
 
     def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
         super().__init__(lambda: producer.Producer(group, **options))
@@ -136,7 +136,7 @@ class Producer(Blocking[producer.Producer]):
 
 
 class TransactionProducer(Producer):
-    """`clients.TransactionProducer`, blocking; `checker` is a plain function."""
+    """`skylarkmq.TransactionProducer`, blocking; `checker` is a plain function."""
 
     participant: transactions.TransactionProducer
 
@@ -157,8 +157,7 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self, message: Message, local: Callable[[str], TransactionState], *, timeout_s: float | None = None
     ) -> TransactionResult:
-        """Send in a transaction, as `clients.TransactionProducer.send_in_transaction`; `local` is a plain function."""
-
+        """Send in a transaction, as `TransactionProducer` of `skylarkmq` does; `local` is a plain function."""
         check_callable("local", local)
 
         async def run_local(transaction_id: str) -> TransactionState:
@@ -183,7 +182,7 @@ class Consumer(Blocking[C_co]):
 
 
 class PullConsumer(Consumer[pull_consumer.PullConsumer]):
-    """`clients.PullConsumer`, blocking."""
+    """`skylarkmq.PullConsumer`, blocking."""
 
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
         callbacks_in_threads(options)
@@ -206,7 +205,7 @@ class PullConsumer(Consumer[pull_consumer.PullConsumer]):
 
 
 class PushConsumer(Consumer[push_consumer.PushConsumer]):
-    """`clients.PushConsumer`, blocking. `handler` is a plain function, and runs in threads (`thread=True`).
+    """`skylarkmq.PushConsumer`, blocking. `handler` is a plain function, and runs in threads (`thread=True`).
 
     A thread cannot be canceled: a handler that exceeds `consume_timeout_s` runs on while its message is sent back.
     """
@@ -230,7 +229,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
 
 class Admin(Blocking[admin.Admin]):
-    """`clients.Admin`, blocking, without its sections such as `Admin.brokers`."""
+    """`skylarkmq.Admin`, blocking, without its sections such as `Admin.brokers`."""
 
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))
@@ -258,7 +257,7 @@ class Admin(Blocking[admin.Admin]):
     def messages_between(
         self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
     ) -> list[MessageExt]:
-        """Return the messages that `clients.Admin.messages_between` yields, as a list."""
+        """Return the messages that `skylarkmq.Admin.messages_between` yields, as a list."""
 
         async def collect() -> list[MessageExt]:
             messages = self.participant.messages_between(topic, since, until, timeout_s=timeout_s)
@@ -268,7 +267,7 @@ class Admin(Blocking[admin.Admin]):
 
 
 class MessageQueueClient:
-    """`clients.MessageQueueClient`, blocking; handlers and checkers are plain functions."""
+    """`skylarkmq.MessageQueueClient`, blocking; handlers and checkers are plain functions."""
 
     def __init__(self, namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> None:
         async def made() -> message_queue_client.MessageQueueClient:
@@ -289,7 +288,7 @@ class MessageQueueClient:
         self.close()
 
     def start(self) -> None:
-        """Connect to a name server. Errors as of `clients.MessageQueueClient.start`."""
+        """Connect to a name server. Errors as of `skylarkmq.MessageQueueClient.start`."""
         run(self._original.start())
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Spark data sources for topics and store directories: pure Python on PySpark's data source API, with Arrow batches.
 
-    from skylarkmq.clients.spark import register
+    from skylarkmq.spark import register
 
     register(spark)
     spark.readStream.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "Orders").load()

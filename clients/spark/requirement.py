@@ -5,6 +5,6 @@ try:
     import pyspark.sql.datasource  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"skylarkmq.clients.spark needs PySpark 4.0 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'",
+        f"skylarkmq.spark needs PySpark 4.0 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'",
         name="pyspark",
     ) from error

@@ -6,7 +6,7 @@ A docstring is plain text: its paragraphs become paragraphs, and indented lines 
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, get_type_hints, is_typeddict
@@ -19,7 +19,20 @@ from skylarkmq.clients.sdk.connection import options as common
 from skylarkmq.clients.sdk.consuming import options as of_consumers
 from skylarkmq.clients.sdk.producing import options as of_producers
 
-MODULES: Final = ("skylarkmq", "skylarkmq.admin_types", "skylarkmq.blocking", "skylarkmq.arrow", "skylarkmq.testing")
+MODULES: Final = (
+    "skylarkmq",
+    "skylarkmq.admin_types",
+    "skylarkmq.allocation",
+    "skylarkmq.arrow",
+    "skylarkmq.blocking",
+    "skylarkmq.hooks",
+    "skylarkmq.metrics",
+    "skylarkmq.options",
+    "skylarkmq.testing",
+    "skylarkmq.tracing",
+)
+"""The modules of Spark are left out: they need PySpark, and docs/spark-jobs.md and docs/archive.md introduce them."""
+OPTION_MODULES: Final = (common, of_producers, of_consumers)
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}
 """Public names of modules without `__all__`."""
 
@@ -40,28 +53,22 @@ def module_page(name: str) -> str:
     parts = [f"# {name}\n\n*This page is generated from the code.*\n", *prose(module.__doc__ or "")]
     for public in public_names(name):
         parts += member(public, getattr(module, public), module)
-    if name == "skylarkmq":
-        parts += options_sections()
     return "\n".join(parts)
 
 
-def options_sections() -> Iterator[str]:
-    """Yield a table of the options of each kind of object. An option is explained once, in one of the classes."""
-    modules = (common, of_producers, of_consumers)
-    kinds = [
-        one
-        for module in modules
-        for one in vars(module).values()
-        if is_typeddict(one) and one.__module__ == module.__name__
-    ]
-    texts = {key: text for kind in kinds for key, text in comments(kind).items() if text}
-    for kind in kinds:
-        yield f"## {kind.__name__}\n"
-        yield from prose(inspect.getdoc(kind) or "")
-        yield "| Option | Type | |\n|---|---|---|"
-        for key, hint in get_type_hints(kind).items():
-            yield f"| `{key}` | {type_cell(hint)} | {escaped(texts.get(key, ''))} |"
-        yield ""
+def options(kind: type) -> Iterator[str]:
+    """Yield a table of the options of a TypedDict."""
+    yield "| Option | Type | |\n|---|---|---|"
+    for key, hint in get_type_hints(kind).items():
+        yield f"| `{key}` | {type_cell(hint)} | {escaped(option_texts().get(key, ''))} |"
+    yield ""
+
+
+@cache
+def option_texts() -> dict[str, str]:
+    """Return the text of each option. An option is explained once, in one of the classes; they have no `__mro__`."""
+    kinds = {one for module in OPTION_MODULES for one in vars(module).values() if is_typeddict(one)}
+    return {key: text for kind in kinds for key, text in comments(kind).items() if text}
 
 
 def member(name: str, value: Any, module: ModuleType) -> Iterator[str]:
@@ -81,6 +88,10 @@ def member(name: str, value: Any, module: ModuleType) -> Iterator[str]:
 
 def class_section(name: str, kind: type) -> Iterator[str]:
     """Yield constructor, docstring, fields and public methods of a class."""
+    if is_typeddict(kind):
+        yield from prose(inspect.getdoc(kind) or "")
+        yield from options(kind)
+        return
     bases = [base.__name__ for base in kind.__bases__ if base is not object and base.__module__ != "msgspec"]
     if not issubclass(kind, Exception):
         yield f"```text\n{name}{signature(kind)}\n```\n"

@@ -2,12 +2,21 @@
 
     from skylarkmq import Message, Producer
 
-The SDK's names are those of `skylarkmq.clients.sdk`; docs/use/sdk.md introduces them. They are loaded on first use,
-because the broker and Spark's workers import this package without the SDK.
+docs/use/sdk.md introduces the SDK. Its names are loaded on first use, because the broker and Spark's workers import this
+package without the SDK.
 
-    skylarkmq.blocking    the SDK for scripts and threads
-    skylarkmq.testing     the pytest plugin with the fixture `mq_broker`
-    skylarkmq.clients.sdk the SDK's modules; skylarkmq.broker and skylarkmq.protocol: the daemon's
+    skylarkmq.blocking      the SDK for scripts and threads
+    skylarkmq.options       the options of `connect` and of the classes, as types
+    skylarkmq.allocation    the rules by which the members of a group share queues
+    skylarkmq.hooks         callbacks about sends, handler calls and connections
+    skylarkmq.metrics       the hooks for Prometheus
+    skylarkmq.tracing       the hooks for OpenTelemetry
+    skylarkmq.admin_types   the types that `Admin` takes and returns
+    skylarkmq.testing       the pytest plugin with the fixture `mq_broker`
+    skylarkmq.arrow         topics and store directories as Arrow record batches
+    skylarkmq.spark         formats for Spark; skylarkmq.spark_jobs and skylarkmq.spark_replay: the jobs from Python
+
+All other modules of the SDK belong to the implementation, and may change at any time.
 """
 
 from importlib import import_module

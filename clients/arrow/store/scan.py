@@ -52,7 +52,7 @@ def scan_store(
     failOnDataLoss, means the argument fail_on_data_loss.
 
     Raises StoreUnreadable for a directory that cannot be read, and ValueError for wrong arguments. After the first
-    batch, errors are OSError (clients/arrow/batch_reader.py).
+    batch, errors are OSError.
     """
     if order not in ("log", "queue"):
         raise ValueError(f"order must be log or queue, not {order!r}")

@@ -57,7 +57,7 @@ def scan_topic(
     `fail_on_data_loss=False`, logs the range and continues after it.
 
     Raises Unreachable or ClientError if the cluster does not respond in time, InvalidBounds for offsets of queues that
-    do not exist, and ValueError for wrong arguments. After that, errors are OSError (clients/arrow/batch_reader.py).
+    do not exist, and ValueError for wrong arguments. After that, errors are OSError.
     """
     expression, kind = (subscription.expression, SQL92) if isinstance(subscription, Sql92) else (subscription, TAG)
     options = TopicOptions(

@@ -54,8 +54,7 @@ _READ_MESSAGES: Final = 32
 
 
 class Admin(Participant):
-    """Requests of an operator, made for no group. The options are those of `StandaloneOptions`
-    (clients/sdk/connection/options.py).
+    """Requests of an operator, made for no group. Its options: `skylarkmq.options.StandaloneOptions`.
 
     Each call raises InvalidArgument, BrokerError, NoRoute, InvalidResponse, or an error of the transport. `timeout_s`
     limits a whole call; the default is `ClientSettings.call_timeout_s` (30 s).

@@ -36,13 +36,13 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class PullConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (clients/sdk/consuming/options.py).
+    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (`skylarkmq.options`).
 
     `start` subscribes to `topics`; `subscribe` and `assign` add queues. `stop` commits, unless `auto_commit` is off;
     loops over messages end.
 
     `consume_from` applies to queues without a committed offset of the group; a time selects messages stored since then.
-    All members that subscribe need the same `allocation` rule (clients/sdk/consuming/allocation.py).
+    All members that subscribe need the same `allocation` rule (`skylarkmq.allocation`).
 
     Each method takes a `timeout_s` for all its requests together, and raises RequestTimeout after it. The default is
     `ClientSettings.call_timeout_s` (30 s).

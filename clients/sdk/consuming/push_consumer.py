@@ -53,7 +53,7 @@ ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class PushConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/sdk/consuming/options.py).
+    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (`skylarkmq.options`).
 
     `start` subscribes to `topics`, and `subscribe` to more. `stop` lets running handlers finish (at most
     `stop_timeout_s`), and commits; loops over messages end. Messages of a loop that are not acknowledged by then are
@@ -64,9 +64,9 @@ class PushConsumer(Consumer):
     below `~/.skylark_offsets/<group>/<instance_name>`: each member of a group on one host needs a name of its own.
     `start` raises ClientError if another member uses the file, or if it cannot be read.
 
-    All members of a group need the same `allocation` rule (clients/sdk/consuming/allocation.py).
+    All members of a group need the same `allocation` rule (`skylarkmq.allocation`).
 
-    Raises InvalidArgument for a handler that is not `async def` (clients/sdk/consuming/handlers.py), and for other
+    Raises InvalidArgument for a handler that is neither `async def` nor has `thread=True`, and for other
     invalid options.
     """
 

@@ -67,8 +67,8 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer(Participant):
     """Sends messages for a producer group. `async with mq.producer("group") as producer: ...`
 
-    The options are those of `StandaloneProducerOptions` (clients/sdk/producing/options.py). The attribute `group` is
-    the full name, with its namespace. InvalidArgument if a name or an option is invalid.
+    The options are those of `StandaloneProducerOptions` (`skylarkmq.options`). The attribute `group` is the full name,
+    with its namespace. InvalidArgument if a name or an option is invalid.
 
     A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """

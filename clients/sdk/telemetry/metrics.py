@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-
 from skylarkmq.clients.sdk.telemetry.hooks import Hooks, ObservedProcess, ObservedSend, Received
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+except ImportError as error:
+    raise ImportError(
+        f"skylarkmq.metrics needs prometheus_client ({error}): pip install 'skylarkmq[metrics]'",
+        name="prometheus_client",
+    ) from error
 
 MS_BUCKETS: Final = (1, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 DELIVERY_MS_BUCKETS: Final = (10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
