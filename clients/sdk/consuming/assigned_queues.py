@@ -1,31 +1,46 @@
 """The queues that one consumer reads: a puller and a task for each, and the offsets to commit.
 
-A queue is adopted and released as a whole. A release commits its offset and drops messages that are in flight: the next
-owner of the queue receives them. In an orderly group the release first waits for the message that a handler works on,
-and unlocks the queue at the end.
+A queue is adopted and released as a whole (its states: clients/sdk/consuming/queue_state.py). A release commits its
+offset and drops messages that are in flight: the next owner of the queue receives them. In an orderly group the release
+first waits for the message that a handler works on, and unlocks the queue at the end. Until then the queue is LEAVING,
+and is not adopted again.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from skylarkmq.clients.sdk.base.errors import ClientError
 from skylarkmq.clients.sdk.connection.background_tasks import Background
 from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.sdk.consuming.queue_puller import OffsetStore, QueuePuller
+from skylarkmq.clients.sdk.consuming.queue_state import Assignment, InvalidChange, QueueEvent, QueueState
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 
-MakePuller = Callable[[MessageQueue, SubscriptionData, int | None], QueuePuller]
-"""(queue, subscription, offset to start at; None: the committed one) -> puller."""
+MakePuller = Callable[[Assignment, SubscriptionData, int | None], QueuePuller]
+"""(assignment, subscription, offset to start at; None: the committed one) -> puller."""
+
+
+class Reader(NamedTuple):
+    """The puller of a queue, and the task in which it runs. A seek or a reset of the offset replaces both."""
+
+    puller: QueuePuller
+    task: asyncio.Task[None]
+
+    @property
+    def assignment(self) -> Assignment:
+        """The queue and its state, which survives a replacement of the reader."""
+        return self.puller.assignment
 
 
 class AssignedQueues:
-    """Pullers by queue. `settle` waits until a queue may change hands; `locks` are those of an orderly group.
-    `commits_on_release` False: only the application commits."""
+    """The queues that are read, and those that are leaving. `settle` waits until a queue may change hands; `locks` are
+    those of an orderly group. `commits_on_release` False: only the application commits."""
 
     def __init__(
         self,
@@ -39,37 +54,40 @@ class AssignedQueues:
         self._make_puller = make_puller
         self._settle = settle
         self._locks = locks
-        self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
-        self._leaving: dict[MessageQueue, QueuePuller] = {}
+        self._readers: dict[MessageQueue, Reader] = {}
+        self._leaving = 0  # readers whose state is LEAVING
         self._background = Background(group)
         self.commits_on_release = True
 
     def __repr__(self) -> str:
-        return f"<AssignedQueues {len(self._pullers)} queues>"
+        return f"<AssignedQueues {len(self)} queues, {self._leaving} leaving>"
 
     def __len__(self) -> int:
-        return len(self._pullers)
+        """Return the number of queues that are read."""
+        return len(self._readers) - self._leaving
 
     def __contains__(self, queue: object) -> bool:
         """Return whether the queue is read, or is being released."""
-        return queue in self._pullers or queue in self._leaving
+        return queue in self._readers
 
     def queues(self) -> tuple[MessageQueue, ...]:
         """Return the queues that are read, sorted."""
-        return tuple(sorted(self._pullers))
+        return tuple(sorted(reader.assignment.queue for reader in self._owned()))
 
     def pullers(self) -> list[QueuePuller]:
         """Return the pullers of all queues that are read."""
-        return [puller for puller, _ in self._pullers.values()]
+        return [reader.puller for reader in self._owned()]
 
     def puller(self, queue: MessageQueue) -> QueuePuller | None:
         """Return the puller of a queue; None if the queue is not read."""
-        return self._pullers[queue][0] if queue in self._pullers else None
+        reader = self._reader(queue)
+        return None if reader is None else reader.puller
 
     def is_behind(self, queue: MessageQueue, offset: int) -> bool:
         """Return whether the acknowledged messages of this consumer end before `offset`; True if it has read none."""
-        puller = self.puller(queue) or self._leaving.get(queue)
-        return puller is None or puller.tracker is None or puller.tracker.commit_offset() < offset
+        reader = self._readers.get(queue)
+        tracker = None if reader is None else reader.puller.tracker
+        return tracker is None or tracker.commit_offset() < offset
 
     def unfinished(self) -> int:
         """Return the number of messages of all queues that are received and not acknowledged."""
@@ -86,25 +104,28 @@ class AssignedQueues:
         subscription: SubscriptionData,
         start_at: int | None = None,
         pause_s: float = 0.0,
-        *,
-        is_waiting: bool = False,
+        state: QueueState = QueueState.READING,
     ) -> None:
-        """Begin to read a queue after `pause_s`. A queue that is read already restarts at `start_at`, paused if it was.
+        """Begin to read a queue after `pause_s`. A queue that is read already restarts at `start_at`, in its state.
 
-        `is_waiting`: pull nothing before `let_pull`.
+        `state` ASSIGNED: pull nothing before `let_pull`.
         """
-        former = self._drop(queue)
-        puller = self._make_puller(queue, subscription, start_at)
-        puller.paused = former is not None and former.paused
-        puller.is_waiting = former.is_waiting if former is not None else is_waiting
-        self._pullers[queue] = (puller, self._background.spawn(f"read/{queue}", puller.run(pause_s)))
+        former = self._readers.get(queue)
+        if former is not None:
+            if not former.assignment.state.is_owned:
+                raise InvalidChange(f"{queue} is {former.assignment.state.value}: it cannot be adopted yet")
+            former.puller.drop()
+            former.task.cancel()
+        assignment = Assignment(queue, state) if former is None else former.assignment
+        puller = self._make_puller(assignment, subscription, start_at)
+        self._readers[queue] = Reader(puller, self._background.spawn(f"read/{queue}", puller.run(pause_s)))
 
     def let_pull(self, queues: Iterable[MessageQueue]) -> None:
-        """Begin to pull from queues that were adopted with `is_waiting`."""
+        """Begin to pull from queues that were adopted as ASSIGNED."""
         for queue in queues:
-            puller = self.puller(queue)
-            if puller is not None:
-                puller.let_pull()
+            reader = self._reader(queue)
+            if reader is not None:
+                reader.assignment.change(QueueEvent.READ)
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Stop reading these queues, and commit their offsets, unless only the application commits."""
@@ -116,18 +137,18 @@ class AssignedQueues:
 
     async def move(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset` in a queue that is read, and commit this offset."""
-        entry = self._pullers.get(queue)
-        if entry is None:
+        reader = self._reader(queue)
+        if reader is None:
             return
-        puller, task = entry
+        puller, task = reader
         task.cancel()
         puller.drop()
         if puller.tracker is not None:
             await self._settle(puller.tracker)
-        if self._pullers.get(queue) is not entry:
+        if self._reader(queue) is not reader:
             return  # the queue was revoked meanwhile
         self.adopt(queue, puller.subscription, offset)
-        await self._commit(self._pullers[queue][0], offset)
+        await self._commit(self._readers[queue].puller, offset)
 
     async def commit(self) -> None:
         """Commit the changed offsets of all queues. Errors are logged, and the next call repeats the commit."""
@@ -157,12 +178,14 @@ class AssignedQueues:
         return [(puller, offset) for puller, offset in offsets if offset is not None]
 
     async def _release(self, queue: MessageQueue, *, commit: bool) -> None:
-        if queue not in self._pullers:
+        reader = self._reader(queue)
+        if reader is None:
             return
-        puller, task = self._pullers.pop(queue)
-        self._leaving[queue] = puller
+        puller = reader.puller
+        reader.assignment.change(QueueEvent.LEAVE)
+        self._leaving += 1
         try:
-            task.cancel()
+            reader.task.cancel()
             if self._locks is not None and puller.tracker is not None:
                 await self._settle(puller.tracker)
             offset = puller.commit_offset() if commit and self._may_commit(queue) else None
@@ -172,21 +195,22 @@ class AssignedQueues:
             if self._locks is not None:
                 await self._locks.release([queue])
         finally:
-            del self._leaving[queue]
+            reader.assignment.change(QueueEvent.RELEASE)
+            self._leaving -= 1
+            del self._readers[queue]
         log.info("released queue=%s offset=%s", queue, offset)
 
     def _may_commit(self, queue: MessageQueue) -> bool:
         """Return False if the lock of the queue is invalid: it may belong to another member, which began earlier."""
         return self._locks is None or self._locks.holds(queue)
 
-    def _drop(self, queue: MessageQueue) -> QueuePuller | None:
-        """Drop the puller of a queue, and return it."""
-        if queue not in self._pullers:
-            return None
-        puller, task = self._pullers.pop(queue)
-        puller.drop()
-        task.cancel()
-        return puller
+    def _owned(self) -> Iterator[Reader]:
+        return (reader for reader in self._readers.values() if reader.assignment.state.is_owned)
+
+    def _reader(self, queue: MessageQueue) -> Reader | None:
+        """Return the reader of a queue that is read; None for one that is leaving."""
+        reader = self._readers.get(queue)
+        return reader if reader is not None and reader.assignment.state.is_owned else None
 
     async def _commit(self, puller: QueuePuller, offset: int) -> None:
         try:

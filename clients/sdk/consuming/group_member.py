@@ -40,6 +40,7 @@ from skylarkmq.clients.sdk.consuming.message_buffer import Sink
 from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.sdk.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.sdk.consuming.queue_puller import OffsetStore, PullerContext, QueuePuller
+from skylarkmq.clients.sdk.consuming.queue_state import Assignment, QueueState
 from skylarkmq.clients.sdk.consuming.rebalance_callbacks import NO_CALLBACKS, RebalanceCallbacks
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
@@ -292,7 +293,7 @@ class GroupMember:
             free = await self.locks.acquire(free)
         pause_s = self._settings.handover_pause_s if len(members) > 1 and self.locks is None else 0.0
         for queue in free:
-            self.assigned.adopt(queue, subscription, pause_s=pause_s, is_waiting=True)
+            self.assigned.adopt(queue, subscription, pause_s=pause_s, state=QueueState.ASSIGNED)
         try:
             await self._callbacks.assigned(free)
         finally:
@@ -364,8 +365,8 @@ class GroupMember:
             return await self.calls.offset_at(queue, int(self.role.consume_from.timestamp() * 1000))
         return await self.calls.max_offset(queue)
 
-    def _puller(self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None) -> QueuePuller:
-        return QueuePuller(queue, subscription, self._context, start_at)
+    def _puller(self, assignment: Assignment, subscription: SubscriptionData, start_at: int | None) -> QueuePuller:
+        return QueuePuller(assignment, subscription, self._context, start_at)
 
 
 def expressions_of(topics: Topics | None) -> Mapping[str, str | Sql92]:

@@ -30,6 +30,7 @@ from skylarkmq.clients.sdk.consuming.member_responses import MemberResponses
 from skylarkmq.clients.sdk.consuming.message_loop import MessageLoop
 from skylarkmq.clients.sdk.consuming.options import StandalonePullConsumerOptions
 from skylarkmq.clients.sdk.consuming.queue_puller import QueuePuller
+from skylarkmq.clients.sdk.consuming.queue_state import QueueEvent
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -149,12 +150,12 @@ class PullConsumer(Consumer):
         returned. Raises ClientClosed if this member does not read one of the queues.
         """
         for queue in queues:
-            self._puller(queue).pause(paused=True)
+            self._puller(queue).assignment.change(QueueEvent.PAUSE)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Continue to pull from paused queues. Raises ClientClosed if this member does not read one of them."""
         for queue in queues:
-            self._puller(queue).pause(paused=False)
+            self._puller(queue).assignment.change(QueueEvent.RESUME)
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, timeout_s: float | None = None

@@ -11,6 +11,7 @@ overtaken by a handler that still runs here.
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from enum import Enum
 
 import msgspec
 
@@ -18,13 +19,23 @@ from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
 
 
+class InboxState(Enum):
+    """Where an inbox is."""
+
+    IDLE = "idle"
+    """It has no message, or is not queued yet."""
+    QUEUED = "queued"
+    """It waits for a worker, or pauses before it waits again."""
+    TAKEN = "taken"
+    """A worker has it."""
+
+
 class QueueInbox(msgspec.Struct, eq=False):
-    """The messages of one queue. `is_queued`: the inbox waits for a worker, or a worker has it, or it pauses."""
+    """The messages of one queue. `settled` is set when a worker puts the inbox back."""
 
     tracker: OffsetTracker
     messages: deque[ReceivedMessage]
-    is_queued: bool = False
-    is_taken: bool = False
+    state: InboxState = InboxState.IDLE
     settled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
@@ -68,10 +79,10 @@ class QueueInboxes:
             inbox = await self._queued.get()
             if inbox is None:
                 break
-            inbox.is_queued = False
             if inbox.messages and not inbox.tracker.dropped and inbox.tracker in self._inboxes:
-                inbox.is_taken = inbox.is_queued = True
+                inbox.state = InboxState.TAKEN
                 return inbox
+            inbox.state = InboxState.IDLE
             self._forget(inbox)
         self._queued.put_nowait(None)  # for the next taker
         return None
@@ -83,12 +94,12 @@ class QueueInboxes:
 
     def put_back(self, inbox: QueueInbox, pause_s: float = 0.0) -> None:
         """Let workers take the inbox again, after a pause."""
-        inbox.is_taken = inbox.is_queued = False
+        inbox.state = InboxState.IDLE
         inbox.settled.set()
         if self._inboxes.get(inbox.tracker) is not inbox:
             self._forget(inbox)
         elif pause_s > 0:
-            inbox.is_queued = True
+            inbox.state = InboxState.QUEUED
             asyncio.get_running_loop().call_later(pause_s, self._queued.put_nowait, inbox)
         elif inbox.messages:
             self._enqueue(inbox)
@@ -100,7 +111,7 @@ class QueueInboxes:
         inbox = self._inboxes.pop(tracker, None)
         if inbox is None:
             return
-        if inbox.is_taken:
+        if inbox.state is InboxState.TAKEN:
             inbox.settled.clear()
             await inbox.settled.wait()
         self._forget(inbox)
@@ -111,8 +122,8 @@ class QueueInboxes:
         self._queued.put_nowait(None)
 
     def _enqueue(self, inbox: QueueInbox) -> None:
-        if not inbox.is_queued:
-            inbox.is_queued = True
+        if inbox.state is InboxState.IDLE:
+            inbox.state = InboxState.QUEUED
             self._queued.put_nowait(inbox)
 
     def _forget(self, inbox: QueueInbox) -> None:

@@ -35,6 +35,7 @@ from skylarkmq.clients.sdk.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.sdk.consuming.message_buffer import Sink
 from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_calls import MASTER, QueueCalls
+from skylarkmq.clients.sdk.consuming.queue_state import Assignment
 from skylarkmq.clients.sdk.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.sdk.messages.stored_messages import inflate_message, is_compressed, restore_topic
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
@@ -90,20 +91,20 @@ class PullerContext(msgspec.Struct, frozen=True):
 
 
 class QueuePuller:
-    """Reads one queue until its task is canceled. `start_at` None: at the committed offset.
-
-    `paused`: the application paused the queue. `is_waiting`: the queue was just assigned, and the application's
-    callback runs.
-    """
+    """Reads one queue until its task is canceled, while the state of its assignment allows it. `start_at` None: at the
+    committed offset."""
 
     def __init__(
-        self, queue: MessageQueue, subscription: SubscriptionData, shared: PullerContext, start_at: int | None = None
+        self,
+        assignment: Assignment,
+        subscription: SubscriptionData,
+        shared: PullerContext,
+        start_at: int | None = None,
     ) -> None:
-        self.queue = queue
+        self.assignment = assignment
+        self.queue = queue = assignment.queue
         self.subscription = subscription
         self.committed: int | None = None
-        self.paused = False
-        self.is_waiting = False
         self.pulled_s = 0.0
         self.tracker: OffsetTracker | None = None
         self._pulls = shared.calls.pulls_of(
@@ -119,9 +120,10 @@ class QueuePuller:
         self._requested_s = 0.0
         self._retry_pause_s = shared.settings.pull_retry_pause_s
         self._capacity = asyncio.Event()
+        assignment.on_change = self._capacity.set
 
     def __repr__(self) -> str:
-        return f"<QueuePuller {self.queue} {self.tracker}>"
+        return f"<QueuePuller {self.queue} {self.assignment.state.value} {self.tracker}>"
 
     async def run(self, pause_s: float = 0.0) -> None:
         """Pull until the task is canceled, after a pause in which the former owner may commit."""
@@ -156,9 +158,9 @@ class QueuePuller:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether the limits allow another pull. One message of a queue is always allowed."""
+        """Whether state and limits allow another pull. One message of a queue is always allowed."""
         tracker, settings = self.tracker, self._shared.settings
-        if self.paused or self.is_waiting:
+        if not self.assignment.may_pull:
             return False
         if tracker is None or not tracker.unfinished:
             return True
@@ -172,16 +174,6 @@ class QueuePuller:
     def _has_bytes(self, tracker: OffsetTracker) -> bool:
         """Return whether this queue has not used up its share of the memory. Bodies count inflated."""
         return tracker.unfinished_bytes * self._shared.puller_count() < self._shared.settings.max_bytes
-
-    def pause(self, *, paused: bool) -> None:
-        """Stop or continue to pull. The messages of a pull in flight are still delivered."""
-        self.paused = paused
-        self._capacity.set()
-
-    def let_pull(self) -> None:
-        """Begin to pull: the application's callback has ended."""
-        self.is_waiting = False
-        self._capacity.set()
 
     async def next_offset(self) -> int:
         """Return the offset of the next message that the application receives."""
