@@ -12,6 +12,7 @@ from skylarkmq.clients.sdk.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.sdk.consuming.queue_state import Assignment, InvalidChange, QueueEvent, QueueState
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from tests.clients.peer import until
 
 QUEUE = MessageQueue("T", "a", 0)
 SUBSCRIPTION = SubscriptionData("T", "*")
@@ -131,8 +132,7 @@ async def test_a_queue_that_leaves_is_not_read_and_not_free() -> None:
         assert puller is not None
         offsets.may_commit.clear()
         release = asyncio.ensure_future(assigned.release([QUEUE]))
-        while puller.assignment.state is not QueueState.LEAVING:
-            await asyncio.sleep(0)
+        await until(lambda: puller.assignment.state is QueueState.LEAVING)
         assert (assigned.queues(), len(assigned), QUEUE in assigned, assigned.puller(QUEUE)) == ((), 0, True, None)
         assert not assigned.is_behind(QUEUE, 5)
         with pytest.raises(InvalidChange, match="leaving"):
@@ -153,8 +153,7 @@ async def test_a_release_that_is_canceled_releases_the_queue() -> None:
         assert puller is not None
         offsets.may_commit.clear()
         release = asyncio.ensure_future(assigned.release([QUEUE]))
-        while puller.assignment.state is not QueueState.LEAVING:
-            await asyncio.sleep(0)
+        await until(lambda: puller.assignment.state is QueueState.LEAVING)
         release.cancel()
         await asyncio.gather(release, return_exceptions=True)
         assert (puller.assignment.state, QUEUE in assigned, offsets.committed) == (QueueState.RELEASED, False, [])
