@@ -17,11 +17,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from skylarkmq.clients.sdk import message_queue_client
-from skylarkmq.clients.sdk.admin import admin
+from skylarkmq.clients.sdk.admin import admin, blocking_sections
 from skylarkmq.clients.sdk.base.arguments import check_callable
 from skylarkmq.clients.sdk.base.background_loop import background_loop, clean_up, run
 from skylarkmq.clients.sdk.connection.client import ClientStatistics
@@ -229,10 +229,45 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
 
 class Admin(Blocking[admin.Admin]):
-    """`skylarkmq.Admin`, blocking, without its sections such as `Admin.brokers`."""
+    """`skylarkmq.Admin`, blocking, with the same sections and shortcuts."""
 
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))
+
+    @cached_property
+    def brokers(self) -> blocking_sections.Brokers:
+        """The brokers of a cluster; state, settings, statistics and files of one broker."""
+        return blocking_sections.Brokers(self.participant.brokers)
+
+    @cached_property
+    def topic_config(self) -> blocking_sections.TopicConfigs:
+        """Topics on brokers and in name servers: configuration, routes, queues, offsets and statistics."""
+        return blocking_sections.TopicConfigs(self.participant.topic_config)
+
+    @cached_property
+    def group_config(self) -> blocking_sections.GroupConfigs:
+        """Consumer groups, and the clients of groups."""
+        return blocking_sections.GroupConfigs(self.participant.group_config)
+
+    @cached_property
+    def offsets(self) -> blocking_sections.Offsets:
+        """Progress of consumer groups, commits, resets and copies of offsets."""
+        return blocking_sections.Offsets(self.participant.offsets)
+
+    @cached_property
+    def messages(self) -> blocking_sections.Messages:
+        """Messages by id, key, time, queue and offset; their traces and consumption."""
+        return blocking_sections.Messages(self.participant.messages)
+
+    @cached_property
+    def access(self) -> blocking_sections.Access:
+        """Users, policies and accounts of one broker."""
+        return blocking_sections.Access(self.participant.access)
+
+    @cached_property
+    def name_servers(self) -> blocking_sections.NameServerAdmin:
+        """Requests to name servers: settings, keys and values, write permission of brokers."""
+        return blocking_sections.NameServerAdmin(self.participant.name_servers)
 
     cluster = _waits(admin.Admin.cluster)
     masters = _waits(admin.Admin.masters)
@@ -257,13 +292,8 @@ class Admin(Blocking[admin.Admin]):
     def messages_between(
         self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
     ) -> list[MessageExt]:
-        """Return the messages that `skylarkmq.Admin.messages_between` yields, as a list."""
-
-        async def collect() -> list[MessageExt]:
-            messages = self.participant.messages_between(topic, since, until, timeout_s=timeout_s)
-            return [message async for message in messages]
-
-        return run(collect())
+        """Return the messages that were stored in [since, until). The same as `messages.between`."""
+        return self.messages.between(topic, since, until, timeout_s=timeout_s)
 
 
 class MessageQueueClient:

@@ -1,6 +1,7 @@
-"""Requests to one broker, by its address: its state, settings, statistics and files.
+"""The brokers of a cluster, and requests to one broker, by its address: its state, settings, statistics and files.
 
-    info = await admin.brokers.runtime_info("10.0.0.1:10911")
+    for address in (await admin.brokers.masters("DefaultCluster")).values():
+        info = await admin.brokers.runtime_info(address)
 
 RocketMQ 4.9 serves all of them except `ha_status` and `reset_master_flush_offset`.
 Source: docs/reference/wire.md, "Statistics of topics and groups".
@@ -11,9 +12,9 @@ from typing import Final
 
 from skylarkmq.clients.sdk.admin.properties import decode_properties, encode_properties
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.base.arguments import check_offset
+from skylarkmq.clients.sdk.base.arguments import check_offset, check_type
 from skylarkmq.clients.sdk.base.errors import invalid_response
-from skylarkmq.protocol.bodies.cluster import KVTable
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, KVTable
 from skylarkmq.protocol.bodies.connections import ProducerTable
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 from skylarkmq.protocol.bodies.stats import BrokerStatsData, ConsumeStatsList
@@ -33,6 +34,29 @@ class Brokers:
 
     def __repr__(self) -> str:
         return f"<Brokers {self._requests.client}>"
+
+    # ------------------------------------------------------------------------------------------------------ addresses
+
+    async def cluster(self, *, timeout_s: float | None = None) -> ClusterInfo:
+        """Return all registered brokers."""
+        async with self._requests.within(timeout_s, "cluster"):
+            return await self._requests.cluster()
+
+    async def masters(self, cluster: str | None = None, *, timeout_s: float | None = None) -> dict[str, str]:
+        """Return the address of each broker's master, by broker name. NoRoute if there is no such cluster."""
+        if cluster is not None:
+            check_type("cluster", cluster, str)
+        async with self._requests.within(timeout_s, "masters"):
+            return await self._requests.masters(cluster)
+
+    async def addresses(
+        self, cluster: str | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, dict[int, str]]:
+        """Return all addresses by broker id, 0 for the master, by broker name. NoRoute if there is no such cluster."""
+        if cluster is not None:
+            check_type("cluster", cluster, str)
+        async with self._requests.within(timeout_s, "addresses"):
+            return await self._requests.broker_addresses(cluster)
 
     # ------------------------------------------------------------------------------------------- state and settings
 

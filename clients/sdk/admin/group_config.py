@@ -73,6 +73,33 @@ class GroupConfigs:
         async with self._requests.within(timeout_s, "table"):
             return await self._requests.read(SubscriptionGroupWrapper, address, code)
 
+    async def groups(self, *, timeout_s: float | None = None) -> dict[str, SubscriptionGroupConfig]:
+        """Return all consumer groups by name; for a group on several brokers, the configuration of the last one."""
+        table: dict[str, SubscriptionGroupConfig] = {}
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        async with self._requests.within(timeout_s, "groups"):
+            for address in await self._requests.master_addresses():
+                table |= (await self._requests.read(SubscriptionGroupWrapper, address, code)).subscription_group_table
+        return dict(sorted(table.items()))
+
+    async def create(
+        self, config: SubscriptionGroupConfig, brokers: Iterable[str] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Create a consumer group on each broker, or change it. `brokers`: names; default: all."""
+        check_type("config", config, SubscriptionGroupConfig)
+        async with self._requests.within(timeout_s, "create"):
+            for address in await self._requests.master_addresses(brokers):
+                await self._put(address, config)
+
+    async def delete_on_masters(self, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
+        """Delete a consumer group on all masters, and with `offsets` its committed offsets."""
+        check_type("group", group, str)
+        flag = str(offsets).lower()
+        header = DeleteGroupHeader(group_name=group, clean_offset=flag, remove_offset=flag)
+        async with self._requests.within(timeout_s, "delete_on_masters"):
+            for address in await self._requests.master_addresses():
+                await self._requests.send(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
     async def delete(self, address: str, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
         """Delete a group from one broker, and with `offsets` its committed offsets. An unknown group is no error."""
         check_type("group", group, str)
@@ -86,6 +113,22 @@ class GroupConfigs:
         await self._requests.send(address, code, body=config.encode())
 
     # -------------------------------------------------------------------------------------------------------- clients
+
+    async def members(self, group: str, *, timeout_s: float | None = None) -> ConsumerConnection:
+        """Return the members of a group and their subscriptions, from the first broker that has members.
+
+        BrokerError if no broker has any.
+        """
+        check_type("group", group, str)
+        failure: BrokerError | None = None
+        code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group)
+        async with self._requests.within(timeout_s, "members"):
+            for address in await self._requests.master_addresses():
+                try:
+                    return await self._requests.read(ConsumerConnection, address, code, header)
+                except BrokerError as error:
+                    failure = error
+        raise failure or NoRoute("no broker is registered. Check that one runs, and the name server of its settings.")
 
     async def consumers(
         self, group: str, address: str | None = None, *, timeout_s: float | None = None

@@ -3,19 +3,21 @@
     message = await admin.messages.find("Orders", msg_id)
     for track in await admin.messages.tracks(message): ...
 
-Messages are under the topic in which they are stored: `%RETRY%billing` for a redelivered one. Bodies are inflated, up
-to MAX_FOUND_BYTES in one result; a body that cannot be inflated stays as it is stored. Times are Unix times in ms.
-Source: docs/reference/wire.md, "Queries", "Pull", "Message traces".
+Messages are under the topic in which they are stored: `%RETRY%billing` for a redelivered one. Only `of_key`, `of_id`
+and `between` restore the original topic. Bodies are inflated, up to MAX_FOUND_BYTES in one result; a body that cannot
+be inflated stays as it is stored. Times are Unix times in ms.
+Source: docs/formats.md, "Queries", "Pull", "Message traces".
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from skylarkmq.clients.sdk.admin.message_tracks import MessageTrack, Tracks
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.base.arguments import check_offset, check_queue, check_type
+from skylarkmq.clients.sdk.base.arguments import check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.sdk.base.errors import (
     BrokerError,
     ClientError,
@@ -25,7 +27,7 @@ from skylarkmq.clients.sdk.base.errors import (
 )
 from skylarkmq.clients.sdk.connection.topic_route import address_text
 from skylarkmq.clients.sdk.consuming.queue_calls import Pulled, QueueCalls
-from skylarkmq.clients.sdk.messages.stored_messages import inflate_or_keep, is_compressed
+from skylarkmq.clients.sdk.messages.stored_messages import inflate_or_keep, is_compressed, restore_topic
 from skylarkmq.clients.sdk.telemetry.trace_events import TraceEvent, events
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -45,6 +47,7 @@ MAX_FOUND_BYTES: Final = 100 * 1024 * 1024
 """Limit of the inflated bodies of one result; further bodies stay as stored."""
 LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
 _MAX_PORT: Final = 65_535
+_READ_MESSAGES: Final = 32
 
 
 class KeyQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class Messages:
     def __init__(self, requests: AdminRequests) -> None:
         self._requests = requests
         self._tracks = Tracks(requests)
+        self._queues = QueueCalls(requests.client, TOOLS_GROUP)
 
     def __repr__(self) -> str:
         return f"<Messages {self._requests.client}>"
@@ -128,6 +132,31 @@ class Messages:
         found = await self._query(topic, key, query or KeyQuery(), False, timeout_s)
         return [message for message in found if key in message.keys or key == message.uniq_key]
 
+    async def of_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 64,
+        timeout_s: float | None = None,
+    ) -> list[MessageExt]:
+        """Return the messages that have `key` among their KEYS or as message id, in the order of their store times.
+
+        At most `limit` from each broker. Each is under its original topic.
+        """
+        check_type("limit", limit, int)
+        since_ms = 0 if since is None else time_ms("since", since)
+        until_ms = INT64_MAX if until is None else time_ms("until", until)
+        query = KeyQuery(limit=limit, since_ms=since_ms, until_ms=until_ms)
+        found = await self.with_key_or_id(topic, key, query, timeout_s=timeout_s)
+        return [restore_topic(message) for message in sorted(found, key=lambda message: message.store_timestamp)]
+
+    async def of_id(self, offset_msg_id: str, *, timeout_s: float | None = None) -> MessageExt:
+        """Return the message with this offset id (`SendResult.offset_msg_id`), under its original topic."""
+        return restore_topic(await self.at(offset_msg_id, timeout_s=timeout_s))
+
     async def _query(
         self, topic: str, key: str, query: KeyQuery, is_unique: bool, timeout_s: float | None
     ) -> list[MessageExt]:
@@ -172,6 +201,41 @@ class Messages:
         return [address for address in addresses if address in members]
 
     # ------------------------------------------------------------------------------------------------------ by queue
+
+    async def between(
+        self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
+    ) -> AsyncIterator[MessageExt]:
+        """Yield the messages that were stored in [since, until), queue by queue, each under its original topic.
+        `timeout_s` limits each request."""
+        check_type("topic", topic, str)
+        since_ms, until_ms = time_ms("since", since), time_ms("until", until)
+        async with self._requests.within(timeout_s, "between"):
+            queues = (await self._requests.client.routes.reload(topic)).subscribe_queues
+        for queue in queues:
+            async with self._requests.within(timeout_s, "between"):
+                offset: int | None = await self._queues.offset_at(queue, since_ms)
+            while offset is not None:
+                async with self._requests.within(timeout_s, "between"):
+                    messages, offset = await self._queues.read(queue, offset, _READ_MESSAGES)
+                for message in messages:
+                    if message.store_timestamp >= until_ms:
+                        offset = None
+                        break
+                    await inflate_or_keep(message)
+                    yield restore_topic(message)
+
+    async def earliest(self, queue: MessageQueue, *, timeout_s: float | None = None) -> datetime | None:
+        """Return the store time of the first message of a queue; None if the queue is empty."""
+        check_queue(queue)
+        async with self._requests.within(timeout_s, "earliest"):
+            messages, _ = await self._queues.read(queue, await self._queues.min_offset(queue), 1)
+        if not messages:
+            return None
+        try:
+            return datetime.fromtimestamp(messages[0].store_timestamp / 1000, UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            reason = f"a store time of {messages[0].store_timestamp} ms"
+            raise invalid_response(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
 
     async def bounds(
         self,

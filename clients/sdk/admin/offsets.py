@@ -10,14 +10,16 @@ groups".
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from skylarkmq.clients.sdk.admin.group_config import brokers_of_group
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
-from skylarkmq.clients.sdk.base.arguments import check_group, check_type
+from skylarkmq.clients.sdk.base.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, reading_response
+from skylarkmq.clients.sdk.consuming.queue_calls import QueueCalls
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicStatsTable
@@ -79,6 +81,42 @@ class Offsets:
                 total.consume_tps += stats.consume_tps
         return total
 
+    async def of_group(
+        self, group: str, topic: str | None = None, *, timeout_s: float | None = None
+    ) -> dict[MessageQueue, OffsetWrapper]:
+        """Return the committed offset of a group, and the next offset of the broker, for each queue of a topic.
+
+        `topic` None: of all topics in which the group has offsets; if it has members, of those that they subscribe to.
+        The requests go to the brokers of the topic; without a topic, to all masters.
+        """
+        check_group(group)
+        if topic is not None:
+            check_type("topic", topic, str)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        code, header = RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(consumer_group=group, topic=topic)
+        async with self._requests.within(timeout_s, "of_group"):
+            requests = self._requests
+            for address in await (requests.master_addresses() if topic is None else requests.addresses_of(topic)):
+                table |= (await requests.read(ConsumeStats, address, code, header)).offset_table
+        return dict(sorted(table.items()))
+
+    async def lag(self, group: str, topic: str, *, timeout_s: float | None = None) -> int:
+        """Return how many messages of a topic the group has not acknowledged."""
+        offsets = await self.of_group(group, topic, timeout_s=timeout_s)
+        return sum(row.broker_offset - row.consumer_offset for row in offsets.values())
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, timeout_s: float | None = None) -> None:
+        """Commit an offset for a group. Running members keep their positions: see `reset_to`.
+
+        After a reset the broker ignores commits, also this one, until a member of the group pulls from the queue; this
+        holds for RocketMQ 5.3, too. To move such a group once more, use `reset_queue`.
+        """
+        check_group(group)
+        check_queue(queue)
+        check_offset(offset)
+        async with self._requests.within(timeout_s, "commit"):
+            await QueueCalls(self._requests.client, group).commit(queue, offset)
+
     async def _brokers(self, group: str, topic: str | None, route_of: str | None) -> list[str]:
         try:
             return await brokers_of_group(self._requests, group)
@@ -93,6 +131,24 @@ class Offsets:
         return await self._requests.addresses_of(route_of)
 
     # --------------------------------------------------------------------------------------------------------- resets
+
+    async def reset_to(
+        self, group: str, topic: str, to: datetime | None = None, *, timeout_s: float | None = None
+    ) -> dict[MessageQueue, int]:
+        """Move a group, and its running members, to the first message stored at or after `to`; None: to the end.
+
+        Returns the new offsets.
+        """
+        check_group(group)
+        check_type("topic", topic, str)
+        timestamp = TO_END if to is None else time_ms("to", to)
+        header = ResetOffsetHeader(group=group, topic=topic, timestamp=timestamp, is_force="true")
+        table: dict[MessageQueue, int] = {}
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        async with self._requests.within(timeout_s, "reset_to"):
+            for address in await self._requests.addresses_of(topic):
+                table |= (await self._requests.read(ResetOffsets, address, code, header)).offset_table
+        return dict(sorted(table.items()))
 
     async def reset(
         self,

@@ -17,10 +17,11 @@ from skylarkmq.clients.sdk.base.arguments import check_type
 from skylarkmq.clients.sdk.base.errors import BrokerError, NoRoute, reading_response
 from skylarkmq.clients.sdk.connection.topic_route import TopicRoute
 from skylarkmq.protocol.bodies.cluster import TopicList
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import TopicRouteData
-from skylarkmq.protocol.bodies.stats import GroupList, TopicConfigList, TopicStatsTable
+from skylarkmq.protocol.bodies.stats import GroupList, TopicConfigList, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
-from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
+from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
 
 _SIGNS: Final = ("+", "-")
@@ -75,6 +76,44 @@ class TopicConfigs:
             remark = f"No topic in this broker. topic: {topic}"
             raise BrokerError.of(code, ResponseCode.TOPIC_NOT_EXIST, remark, f"broker {address}", topic)
         return found
+
+    async def create(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        perm: int = Permission.READ_WRITE,
+        order: bool = False,
+        brokers: Iterable[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Create a topic with this number of queues on each broker, or change it. `brokers`: names; default: all."""
+        check_type("topic", topic, str)
+        check_type("queues", queues, int)
+        check_type("perm", perm, int)
+        header = CreateTopicHeader(
+            topic=topic,
+            default_topic=SystemTopic.AUTO_CREATE,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=str(order).lower(),
+        )
+        async with self._requests.within(timeout_s, "create"):
+            for address in await self._requests.master_addresses(brokers):
+                await self._requests.send(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete(self, topic: str, *, timeout_s: float | None = None) -> None:
+        """Delete a topic, with its messages and offsets, on all masters and name servers."""
+        check_type("topic", topic, str)
+        header = TopicHeader(topic=topic)
+        async with self._requests.within(timeout_s, "delete"):
+            for address in await self._requests.master_addresses():
+                await self._requests.send(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+            name_servers = self._requests.client.routes.name_servers
+            await name_servers.request_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def delete_on_brokers(
         self, topic: str, cluster: str, *, with_slaves: bool = False, timeout_s: float | None = None
@@ -143,6 +182,16 @@ class TopicConfigs:
         check_type("topic", topic, str)
         async with self._requests.within(timeout_s, "route"):
             return await self._route(topic)
+
+    async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
+        """Return the readable queues of a topic."""
+        check_type("topic", topic, str)
+        async with self._requests.within(timeout_s, "queues"):
+            return (await self._requests.client.routes.reload(topic)).subscribe_queues
+
+    async def offsets(self, topic: str, *, timeout_s: float | None = None) -> dict[MessageQueue, TopicOffset]:
+        """Return the first and the next offset of each queue, and the time of its last message, in order of queues."""
+        return dict(sorted((await self.statistics(topic, timeout_s=timeout_s)).offset_table.items()))
 
     async def groups(self, topic: str, *, timeout_s: float | None = None) -> list[str]:
         """Return the groups that consume the topic, or did, as the first broker of its route lists them."""

@@ -1,6 +1,7 @@
 """`skylarkmq.blocking`, against a broker in this process."""
 
 import inspect
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from skylarkmq import (
 )
 from skylarkmq.broker.app.in_process import InProcessBroker, running
 from skylarkmq.clients.sdk.base.background_loop import background_loop
+from skylarkmq.clients.sdk.connection.participant import Participant
 from tests.harness.limits import WAIT_LIMIT_S
 
 
@@ -253,14 +255,24 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("original", "shell"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
+def sections_of(admin: type) -> dict[str, type]:
+    """Return the sections of an Admin, by name."""
+    members = vars(admin).items()
+    return {name: get_type_hints(its.func)["return"] for name, its in members if isinstance(its, cached_property)}
+
+
+SECTIONS = [(kind, sections_of(blocking.Admin)[name]) for name, kind in sections_of(asynchronous.Admin).items()]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("original", "shell"), [*PAIRS, *SECTIONS], ids=lambda kind: kind.__module__ + "." + kind.__name__
+)
 def test_a_blocking_class_has_the_methods_of_the_original(original: type, shell: type) -> None:
-    """Methods and properties, with the same arguments; also loops. The sections of Admin are only for asyncio."""
-
-    def public(kind: type) -> set[str]:
-        members = inspect.getmembers(kind)
-        return {name for name, its in members if not name.startswith("_") and not isinstance(its, cached_property)}
-
+    """Methods and properties, with the same arguments; also loops. Admin has the same sections."""
     assert public(shell) == public(original)
     assert ("__iter__" in dir(shell)) is ("__aiter__" in dir(original))
     for name in public(original):
@@ -269,6 +281,37 @@ def test_a_blocking_class_has_the_methods_of_the_original(original: type, shell:
             assert list(inspect.signature(getattr(shell, name)).parameters) == list(
                 inspect.signature(method).parameters
             )
+
+
+@pytest.mark.parametrize("kind", [asynchronous.Admin, blocking.Admin])
+def test_every_call_of_admin_is_a_shortcut_of_a_section(kind: type) -> None:
+    """Its docstring names the method of the section, which takes the same arguments."""
+    sections = sections_of(kind)
+    assert sections.keys() == sections_of(asynchronous.Admin).keys()
+    shortcuts = public(kind) - public(Participant) - sections.keys()
+    assert len(shortcuts) == 20
+    for name in shortcuts:
+        call = getattr(kind, name)
+        (found,) = re.findall(r"`(\w+)\.(\w+)`", inspect.getdoc(call) or "")
+        original = getattr(sections[found[0]], found[1])
+        assert list(inspect.signature(call).parameters) == list(inspect.signature(original).parameters)
+
+
+def test_the_sections_of_a_blocking_admin(broker: InProcessBroker) -> None:
+    """Calls, lists instead of asynchronous generators, properties and errors."""
+    with blocking.Admin(namesrv=broker.namesrv) as admin, blocking.Producer("p", namesrv=broker.namesrv) as producer:
+        admin.topic_config.create("Sections", queues=1)
+        since = datetime.now(UTC) - timedelta(seconds=5)
+        sent = producer.send(Message("Sections", b"x"))
+        until = datetime.now(UTC) + timedelta(seconds=5)
+        assert [message.body for message in admin.messages.between("Sections", since, until)] == [b"x"]
+        assert admin.topic_config.queues("Sections") == (sent.queue,)
+        assert admin.topic_config.offsets("Sections")[sent.queue].max_offset == 1
+        assert admin.brokers.runtime_info(broker.address)["brokerVersionDesc"]
+        assert admin.name_servers.addresses == (broker.namesrv,)
+        assert admin.offsets is admin.offsets
+        with pytest.raises(BrokerError):
+            admin.group_config.members("nobody")
 
 
 @pytest.mark.parametrize(("original", "blocked"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
