@@ -25,7 +25,7 @@ from skylarkmq.clients.sdk.admin import admin, blocking_sections
 from skylarkmq.clients.sdk.base.arguments import check_callable
 from skylarkmq.clients.sdk.base.background_loop import background_loop, clean_up, run
 from skylarkmq.clients.sdk.connection.client import ClientStatistics
-from skylarkmq.clients.sdk.connection.options import ConnectOptions, StandaloneOptions
+from skylarkmq.clients.sdk.connection.options import ConnectOptions, StandaloneOptions, lists_options
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.clients.sdk.consuming import consumer, pull_consumer, push_consumer, received_message
 from skylarkmq.clients.sdk.consuming.blocking_message import ReceivedMessage, blocking_message, callbacks_in_threads
@@ -112,6 +112,7 @@ def _calls(method: Callable[Concatenate[P_co, Arguments], T]) -> Callable[Concat
 class Producer(Blocking[producer.Producer]):
     """`skylarkmq.Producer`, blocking."""
 
+    @lists_options
     def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
         super().__init__(lambda: producer.Producer(group, **options))
 
@@ -140,6 +141,7 @@ class TransactionProducer(Producer):
 
     participant: transactions.TransactionProducer
 
+    @lists_options
     def __init__(
         self,
         group: str,
@@ -184,6 +186,7 @@ class Consumer(Blocking[C_co]):
 class PullConsumer(Consumer[pull_consumer.PullConsumer]):
     """`skylarkmq.PullConsumer`, blocking."""
 
+    @lists_options
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
         callbacks_in_threads(options)
         super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
@@ -210,6 +213,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
     A thread cannot be canceled: a handler that exceeds `consume_timeout_s` runs on while its message is sent back.
     """
 
+    @lists_options
     def __init__(
         self,
         group: str,
@@ -231,6 +235,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 class Admin(Blocking[admin.Admin]):
     """`skylarkmq.Admin`, blocking, with the same sections and shortcuts."""
 
+    @lists_options
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))
 
@@ -299,6 +304,7 @@ class Admin(Blocking[admin.Admin]):
 class MessageQueueClient:
     """`skylarkmq.MessageQueueClient`, blocking; handlers and checkers are plain functions."""
 
+    @lists_options
     def __init__(self, namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> None:
         async def made() -> message_queue_client.MessageQueueClient:
             return message_queue_client.MessageQueueClient(namesrv, **options)
@@ -329,11 +335,13 @@ class MessageQueueClient:
         """Return the figures of the shared client now."""
         return self._original.statistics()
 
+    @lists_options
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a blocking producer; use it with `with`."""
         options = self.shared.complete(options, ProducerOptions, "producer")
         return Producer(group, client=self.client, **options)
 
+    @lists_options
     def transaction_producer(
         self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Unpack[ProducerOptions]
     ) -> TransactionProducer:
@@ -341,6 +349,7 @@ class MessageQueueClient:
         options = self.shared.complete(options, ProducerOptions, "transaction_producer")
         return TransactionProducer(group, checker=checker, client=self.client, **options)
 
+    @lists_options
     def consumer(
         self,
         group: str,
@@ -352,6 +361,7 @@ class MessageQueueClient:
         options = self.shared.complete(options, PushConsumerOptions, "consumer")
         return PushConsumer(group, handler=handler, client=self.client, **options)
 
+    @lists_options
     def pull_consumer(self, group: str, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
         """Return a blocking pull consumer."""
         options = self.shared.complete(options, PullConsumerOptions, "pull_consumer")
@@ -362,6 +372,7 @@ class MessageQueueClient:
         return Admin(client=self.client)
 
 
+@lists_options
 def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> MessageQueueClient:
     """Return a blocking client of a cluster; arguments and errors are those of `skylarkmq.connect`."""
     return MessageQueueClient(namesrv, **options)

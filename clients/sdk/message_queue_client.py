@@ -13,7 +13,7 @@ from typing import Self, Unpack
 from skylarkmq.clients.sdk.admin.admin import Admin
 from skylarkmq.clients.sdk.base.namespaces import Namespace
 from skylarkmq.clients.sdk.connection.client import Client, ClientStatistics
-from skylarkmq.clients.sdk.connection.options import ConnectOptions, SharedOptions, check_options
+from skylarkmq.clients.sdk.connection.options import ConnectOptions, SharedOptions, check_options, lists_options
 from skylarkmq.clients.sdk.connection.participant import client_settings
 from skylarkmq.clients.sdk.consuming.handlers import BlockingHandler, MessageHandler
 from skylarkmq.clients.sdk.consuming.options import PullConsumerOptions, PushConsumerOptions
@@ -24,12 +24,12 @@ from skylarkmq.clients.sdk.producing.producer import Producer
 from skylarkmq.clients.sdk.producing.transactions import TransactionChecker, TransactionProducer
 
 
+@lists_options
 def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> "MessageQueueClient":
     """Return a client of the cluster that registers with these name servers; use it with `async with`.
 
-    `namesrv` is "host:port;host:port", or a list of "host:port". The options are those of `ConnectOptions`: `tls`,
-    `credentials`, `namespace`, `hooks`, `settings`. InvalidArgument if an argument is invalid. Entering the block
-    raises ConnectFailed if no name server can be reached.
+    `namesrv` is "host:port;host:port", or a list of "host:port". The options: `skylarkmq.options.ConnectOptions`.
+    InvalidArgument if an argument is invalid. Entering the block raises ConnectFailed if no name server can be reached.
     """
     return MessageQueueClient(namesrv, **options)
 
@@ -37,6 +37,7 @@ def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> 
 class MessageQueueClient:
     """Makes producers, consumers and an Admin that share one client. `async with`, or `start` and `close`."""
 
+    @lists_options
     def __init__(self, namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> None:
         check_options(options, ConnectOptions, "connect")
         self.client = Client(namesrv, client_settings(options, options.get("settings")))
@@ -70,11 +71,13 @@ class MessageQueueClient:
         """Return the figures of the shared client now."""
         return self.client.statistics()
 
+    @lists_options
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer; use it with `async with`. Its options: `ProducerOptions`."""
+        """Return a producer; use it with `async with`. Its options: `skylarkmq.options.ProducerOptions`."""
         options = self.shared.complete(options, ProducerOptions, "producer")
         return Producer(group, client=self.client, **options)
 
+    @lists_options
     def transaction_producer(
         self, group: str, *, checker: TransactionChecker, **options: Unpack[ProducerOptions]
     ) -> TransactionProducer:
@@ -82,6 +85,7 @@ class MessageQueueClient:
         options = self.shared.complete(options, ProducerOptions, "transaction_producer")
         return TransactionProducer(group, checker=checker, client=self.client, **options)
 
+    @lists_options
     def consumer(
         self,
         group: str,
@@ -89,12 +93,16 @@ class MessageQueueClient:
         handler: MessageHandler | BlockingHandler | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
-        """Return a push consumer: it calls `handler`, or is read by `async for`. Its options: `PushConsumerOptions`."""
+        """Return a push consumer: it calls `handler`, or is read by `async for`.
+
+        Its options: `skylarkmq.options.PushConsumerOptions`.
+        """
         options = self.shared.complete(options, PushConsumerOptions, "consumer")
         return PushConsumer(group, handler=handler, client=self.client, **options)
 
+    @lists_options
     def pull_consumer(self, group: str, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
-        """Return a consumer that fetches messages with `poll`. Its options: `PullConsumerOptions`."""
+        """Return a consumer that fetches messages with `poll`. Its options: `skylarkmq.options.PullConsumerOptions`."""
         options = self.shared.complete(options, PullConsumerOptions, "pull_consumer")
         return PullConsumer(group, client=self.client, **options)
 

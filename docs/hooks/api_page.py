@@ -6,7 +6,7 @@ A docstring is plain text: its paragraphs become paragraphs, and indented lines 
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, get_type_hints, is_typeddict
@@ -15,9 +15,7 @@ import msgspec
 
 from docs.hooks.markdown_text import escaped
 from docs.hooks.settings_page import comments
-from skylarkmq.clients.sdk.connection import options as common
-from skylarkmq.clients.sdk.consuming import options as of_consumers
-from skylarkmq.clients.sdk.producing import options as of_producers
+from skylarkmq.clients.sdk.base.field_docstrings import field_docstrings, own_docstring
 
 MODULES: Final = (
     "skylarkmq",
@@ -32,7 +30,6 @@ MODULES: Final = (
     "skylarkmq.tracing",
 )
 """The modules of Spark are left out: they need PySpark, and docs/spark-jobs.md and docs/archive.md introduce them."""
-OPTION_MODULES: Final = (common, of_producers, of_consumers)
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}
 """Public names of modules without `__all__`."""
 
@@ -60,15 +57,8 @@ def options(kind: type) -> Iterator[str]:
     """Yield a table of the options of a TypedDict."""
     yield "| Option | Type | |\n|---|---|---|"
     for key, hint in get_type_hints(kind).items():
-        yield f"| `{key}` | {type_cell(hint)} | {escaped(option_texts().get(key, ''))} |"
+        yield f"| `{key}` | {type_cell(hint)} | {escaped(field_docstrings(kind)[key])} |"
     yield ""
-
-
-@cache
-def option_texts() -> dict[str, str]:
-    """Return the text of each option. An option is explained once, in one of the classes; they have no `__mro__`."""
-    kinds = {one for module in OPTION_MODULES for one in vars(module).values() if is_typeddict(one)}
-    return {key: text for kind in kinds for key, text in comments(kind).items() if text}
 
 
 def member(name: str, value: Any, module: ModuleType) -> Iterator[str]:
@@ -89,7 +79,7 @@ def member(name: str, value: Any, module: ModuleType) -> Iterator[str]:
 def class_section(name: str, kind: type) -> Iterator[str]:
     """Yield constructor, docstring, fields and public methods of a class."""
     if is_typeddict(kind):
-        yield from prose(inspect.getdoc(kind) or "")
+        yield from prose(own_docstring(kind))
         yield from options(kind)
         return
     bases = [base.__name__ for base in kind.__bases__ if base is not object and base.__module__ != "msgspec"]
@@ -97,7 +87,7 @@ def class_section(name: str, kind: type) -> Iterator[str]:
         yield f"```text\n{name}{signature(kind)}\n```\n"
     if bases:
         yield f"Bases: {', '.join(f'`{base}`' for base in bases)}\n"
-    yield from prose(inspect.getdoc(kind) or "")
+    yield from prose(own_docstring(kind) if issubclass(kind, msgspec.Struct) else inspect.getdoc(kind) or "")
     if issubclass(kind, msgspec.Struct):
         yield from fields(kind)
     for method, value in public_members(kind):
@@ -110,7 +100,8 @@ def fields(kind: type) -> Iterator[str]:
     for one in msgspec.structs.fields(kind):
         default = "" if one.default is msgspec.NODEFAULT else f"`{plain(one.default)}`".replace("|", "\\|")
         owner = next(base for base in kind.__mro__ if one.name in vars(base).get("__annotations__", {}))
-        rows.append(f"| `{one.name}` | {default} | {escaped(comments(owner)[one.name])} |")
+        text = field_docstrings(owner).get(one.name) or comments(owner)[one.name]
+        rows.append(f"| `{one.name}` | {default} | {escaped(text)} |")
     if rows:
         yield "| Field | Default | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 

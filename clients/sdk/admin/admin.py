@@ -33,7 +33,7 @@ from skylarkmq.clients.sdk.admin.name_servers import NameServerAdmin
 from skylarkmq.clients.sdk.admin.offsets import Offsets
 from skylarkmq.clients.sdk.admin.requests import AdminRequests
 from skylarkmq.clients.sdk.admin.topic_config import TopicConfigs
-from skylarkmq.clients.sdk.connection.options import StandaloneOptions, check_options
+from skylarkmq.clients.sdk.connection.options import StandaloneOptions, check_options, lists_options
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
@@ -51,6 +51,7 @@ class Admin(Participant):
     limits a whole call; the default is `ClientSettings.call_timeout_s` (30 s).
     """
 
+    @lists_options
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         check_options(options, StandaloneOptions, "Admin")
         super().__init__(options)

@@ -23,7 +23,7 @@ from typing import Unpack
 
 from skylarkmq.clients.sdk.base.arguments import check_number, check_offset, time_ms
 from skylarkmq.clients.sdk.base.errors import InvalidBody, checking_argument
-from skylarkmq.clients.sdk.connection.options import check_options
+from skylarkmq.clients.sdk.connection.options import check_options, lists_options
 from skylarkmq.clients.sdk.consuming.consumer import Consumer, ConsumerStatistics
 from skylarkmq.clients.sdk.consuming.group_member import ConsumeFrom, Role
 from skylarkmq.clients.sdk.consuming.member_responses import MemberResponses
@@ -49,6 +49,7 @@ class PullConsumer(Consumer):
     `ClientSettings.call_timeout_s` (30 s).
     """
 
+    @lists_options
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
         check_options(options, StandalonePullConsumerOptions, "PullConsumer")
         super().__init__(group, options)

@@ -22,7 +22,7 @@ from typing import Unpack
 
 from skylarkmq.clients.sdk.base.errors import InvalidArgument, InvalidBody
 from skylarkmq.clients.sdk.connection.client import unique_ids
-from skylarkmq.clients.sdk.connection.options import check_options
+from skylarkmq.clients.sdk.connection.options import check_options, lists_options
 from skylarkmq.clients.sdk.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.sdk.consuming.consumer import Consumer, ConsumerStatistics
 from skylarkmq.clients.sdk.consuming.group_member import ConsumeFrom, Role
@@ -70,6 +70,7 @@ class PushConsumer(Consumer):
     invalid options.
     """
 
+    @lists_options
     def __init__(
         self,
         group: str,

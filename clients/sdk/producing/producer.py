@@ -36,7 +36,7 @@ from skylarkmq.clients.sdk.base.namespaces import Namespace
 from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.base.timeouts import within
 from skylarkmq.clients.sdk.connection.client import unique_ids
-from skylarkmq.clients.sdk.connection.options import check_options
+from skylarkmq.clients.sdk.connection.options import check_options, lists_options
 from skylarkmq.clients.sdk.connection.participant import Participant
 from skylarkmq.clients.sdk.messages.outgoing_message import (
     UNENCODABLE,
@@ -73,6 +73,7 @@ class Producer(Participant):
     A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """
 
+    @lists_options
     def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
         check_options(options, StandaloneProducerOptions, type(self).__name__)
         check_group(group)

@@ -20,6 +20,7 @@ import msgspec
 from skylarkmq.clients.sdk.base.arguments import check_callable
 from skylarkmq.clients.sdk.base.errors import BrokerError, ClientError, InvalidArgument, invalid_response
 from skylarkmq.clients.sdk.connection.connection import Connection
+from skylarkmq.clients.sdk.connection.options import lists_options
 from skylarkmq.clients.sdk.messages.outgoing_message import encoding
 from skylarkmq.clients.sdk.messages.send_result import SendResult, SendStatus
 from skylarkmq.clients.sdk.messages.stored_messages import inflate_message
@@ -63,6 +64,7 @@ class TransactionResult(msgspec.Struct, frozen=True):
 class TransactionProducer(Producer):
     """A producer of transactions. All members of its group need the same `checker`."""
 
+    @lists_options
     def __init__(
         self, group: str, *, checker: TransactionChecker, **options: Unpack[StandaloneProducerOptions]
     ) -> None:
