@@ -51,7 +51,7 @@ def field_docstrings(kind: type) -> Mapping[str, str]:
     bases = (names.get(base.id) for base in body.bases if isinstance(base, ast.Name))
     texts: dict[str, str] = {}
     for base in bases:
-        if inspect.isclass(base) and base.__module__.startswith("skylarkmq."):
+        if isinstance(base, type) and base.__module__.startswith("skylarkmq."):
             texts |= field_docstrings(base)
     for field, after in pairwise(body.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):

@@ -47,9 +47,9 @@ def test_a_signature_lists_every_option(call: Callable[..., Any], kind: type) ->
     assert listed == get_type_hints(kind)
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in listed)
     assert inspect.Parameter.VAR_KEYWORD not in {one.kind for one in parameters.values()}
-    text = pydoc.render_doc(call, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(call))
     assert [name for name in listed if f"{name}: " not in text] == []
-    function = call.__init__ if inspect.isclass(call) else call  # type: ignore[misc]  # of a class
+    function = call.__init__ if inspect.isclass(call) else call
     assert get_args(function.__annotations__["options"]) == (kind,)
 
 
@@ -59,7 +59,7 @@ def test_every_option_and_setting_has_a_docstring(kind: type) -> None:
     texts = field_docstrings(kind)
     assert texts.keys() == get_type_hints(kind).keys()
     assert [name for name, text in texts.items() if not text.endswith((".", ".`")) or not text[0].isupper()] == []
-    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    shown = pydoc.plain(pydoc.render_doc(kind))
     assert own_docstring(kind) in (inspect.getdoc(kind) or "")
     assert [name for name, text in texts.items() if f"{name}\n |      {text}\n" not in shown] == []
 
