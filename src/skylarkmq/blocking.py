@@ -19,6 +19,7 @@ from skylarkmq.clients.sdk.blocking import (
     TransactionProducer,
     connect,
 )
+from skylarkmq.clients.sdk.consuming.blocking_message import ReceivedMessage
 
 __all__ = [
     "Admin",
@@ -26,6 +27,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "ReceivedMessage",
     "TransactionProducer",
     "connect",
 ]

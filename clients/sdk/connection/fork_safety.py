@@ -1,6 +1,6 @@
 """Fork safety: objects of the parent do not touch the parent's connections in the child of a fork.
 
-The child has copies of the parent's objects, but neither the thread of `clients.sdk.blocking` nor a running event loop.
+The child has copies of the parent's objects, but neither the thread of `skylarkmq.blocking` nor a running event loop.
 Its descriptors are those of the parent's sockets: bytes that the child writes would mix with the parent's, and a loop
 that is closed in the child removes the sockets from the epoll set that it shares with the parent.
 

@@ -16,7 +16,7 @@ from skylarkmq.protocol.message import MessageExt
 
 
 class ReceivedMessage(MessageExt, eq=False):
-    """`clients.ReceivedMessage`, blocking: `with message.process():`, `message.ack()`, `message.nack()`."""
+    """`skylarkmq.ReceivedMessage`, blocking: `with message.process():`, `message.ack()`, `message.nack()`."""
 
     value: Any
     _original: received_message.ReceivedMessage
@@ -30,17 +30,17 @@ class ReceivedMessage(MessageExt, eq=False):
         return self._original.is_acknowledged
 
     def ack(self) -> None:
-        """Acknowledge the message. Errors: see `clients.ReceivedMessage.ack`."""
+        """Acknowledge the message. Errors: see `skylarkmq.ReceivedMessage.ack`."""
         run(self._original.ack())
 
     def nack(self, delay: timedelta | None = None, *, delay_level: int = 0, timeout_s: float | None = None) -> None:
-        """Acknowledge the message negatively. Arguments and errors: see `clients.ReceivedMessage.nack`."""
+        """Acknowledge the message negatively. Arguments and errors: see `skylarkmq.ReceivedMessage.nack`."""
         run(self._original.nack(delay, delay_level=delay_level, timeout_s=timeout_s))
 
     @contextmanager
     def process(self, delay: timedelta | None = None) -> Iterator[Self]:
         """Acknowledge the message at the end of the block; if the block raises, acknowledge it negatively and let the
-        exception pass. Errors: see `clients.ReceivedMessage.process`.
+        exception pass. Errors: see `skylarkmq.ReceivedMessage.process`.
         """
         process = self._original.process(delay)
         run(process.__aenter__())

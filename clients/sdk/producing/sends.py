@@ -67,7 +67,8 @@ _STATUS: Final = {int(status): status for status in SendStatus}
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
-    """One send. Its connection holds it as the receiver of the response (`clients.sdk.connection.Reply`).
+    """One send. Its connection holds it as the receiver of the response (`Reply` of
+    clients/sdk/connection/connection.py).
 
     It gets the response even if the application has canceled the result: until then the send is in flight.
     """
