@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "clients.sdk": CODECS,
     "clients": SDK,
     "clients.spark": (*SDK, "clients"),
-    "skylarkmq": (*SDK, "clients"),
+    "skylarkmq": (*SDK, "clients", "broker.app"),
 }
 """Which folders the modules of a layer may import, besides their own layer. A layer is a folder with all folders in it
 that have no row of their own; what remains of `broker` is the daemon, `broker.app`."""

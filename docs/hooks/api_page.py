@@ -29,7 +29,8 @@ MODULES: Final = (
     "skylarkmq.testing",
     "skylarkmq.tracing",
 )
-"""The modules of Spark are left out: they need PySpark, and docs/spark-jobs.md and docs/archive.md introduce them."""
+"""The modules of Spark are left out: they need PySpark, and docs/use/spark/jobs.md and docs/use/spark/archive.md
+introduce them."""
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}
 """Public names of modules without `__all__`."""
 

@@ -2,8 +2,8 @@
 
     from skylarkmq import Message, Producer
 
-docs/use/sdk.md introduces the SDK. Its names are loaded on first use, because the broker and Spark's workers import this
-package without the SDK.
+docs/use/sdk.md introduces the SDK. Its names are loaded on first use, because the broker and Spark's workers import
+this package without the SDK.
 
     skylarkmq.blocking      the SDK for scripts and threads
     skylarkmq.options       the options of `connect` and of the classes, as types

@@ -11,7 +11,8 @@
     skylarkmq.connect("127.0.0.1:9876", hooks=Counting())
 
 Subclass `Hooks` and override the callbacks that you need; `Several` combines hooks. `skylarkmq.metrics` has hooks for
-Prometheus, `skylarkmq.tracing` those for OpenTelemetry. docs/sdk.md, "Hooks", lists when each callback is called.
+Prometheus, `skylarkmq.tracing` those for OpenTelemetry. docs/use/sdk.md, "Hooks: traces, metrics, connection events",
+lists when each callback is called.
 """
 
 from skylarkmq.clients.sdk.telemetry.connection_events import ConnectionEvent

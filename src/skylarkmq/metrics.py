@@ -4,7 +4,7 @@
 
     skylarkmq.connect("127.0.0.1:9876", hooks=ClientMetrics())
 
-docs/sdk.md, "Hooks", lists the metrics.
+docs/use/sdk.md, "Hooks: traces, metrics, connection events", lists the metrics.
 """
 
 from skylarkmq.clients.sdk.telemetry.metrics import ClientMetrics

@@ -5,7 +5,7 @@
     register(spark)
 
 Requires PySpark 4.0 or newer, which `pip install 'skylarkmq[spark]'` installs. Spark finds the formats of an installed
-distribution without this call (docs/spark.md).
+distribution without this call (docs/use/spark/sources.md).
 """
 
 from skylarkmq.clients.spark import register

@@ -4,7 +4,7 @@
 
     repeated = duplicates.duplicated(duplicates.copies(duplicates.values(rows, "key")))
 
-Each name is a module whose functions take and return DataFrames (docs/spark-jobs.md).
+Each name is a module whose functions take and return DataFrames (docs/use/spark/jobs.md).
 """
 
 from skylarkmq.clients.spark.jobs import dead_letters, duplicates, lag, traces

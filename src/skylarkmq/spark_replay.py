@@ -10,7 +10,7 @@
     )
     summary = run(replay)
 
-Calling `run` again with the same definition resumes (docs/archive.md).
+Calling `run` again with the same definition resumes (docs/use/spark/archive.md).
 """
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions

@@ -6,19 +6,34 @@
     @pytest.mark.mq_broker(enablePropertyFilter=True)           settings, by RocketMQ's names
     async def test_filters(mq_broker): ...
 
+`InProcessBroker` is the type of the fixture's value. `running(directory, settings)` is the context manager behind it,
+for tests without pytest.
+
 Each test has its own broker, in this process and in a thread of its own, with the store below `tmp_path`. pytest
 imports this module at every start, so the broker is imported only when a test uses the fixture.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from skylarkmq.commands import MissingExtra, load
 
+if TYPE_CHECKING:
+    from skylarkmq.broker.app.in_process import InProcessBroker, running
+
+__all__ = ["InProcessBroker", "mq_broker", "running"]
+
 MARKER = "mq_broker"
+OF_THE_BROKER = frozenset({"InProcessBroker", "running"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in OF_THE_BROKER:
+        return load("skylarkmq.broker.app.in_process", name, "broker")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,8 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def mq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """Return a running broker with its name server (`broker.app.in_process.InProcessBroker`): `namesrv`, `address`,
-    `store`."""
+    """Return a running broker with its name server (`InProcessBroker`): `namesrv`, `address`, `store`."""
     marker = request.node.get_closest_marker(MARKER)
     settings = {} if marker is None else marker.kwargs
     try:

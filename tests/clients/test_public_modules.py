@@ -32,7 +32,7 @@ def test_no_document_imports_an_inner_module_of_the_clients(page: Path) -> None:
 
 
 def test_the_public_modules_exist() -> None:
-    """Each is documented by docs/sdk.md or the document of its part."""
+    """Each is documented by docs/use/sdk.md or the document of its part."""
     texts = "\n".join(page.read_text() for page in PAGES)
     assert {"skylarkmq.blocking", "skylarkmq.hooks", "skylarkmq.metrics", "skylarkmq.tracing"} <= set(PUBLIC)
     assert [name for name in PUBLIC if name not in texts] == []

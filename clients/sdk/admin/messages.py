@@ -6,7 +6,7 @@
 Messages are under the topic in which they are stored: `%RETRY%billing` for a redelivered one. Only `of_key`, `of_id`
 and `between` restore the original topic. Bodies are inflated, up to MAX_FOUND_BYTES in one result; a body that cannot
 be inflated stays as it is stored. Times are Unix times in ms.
-Source: docs/formats.md, "Queries", "Pull", "Message traces".
+Source: docs/reference/wire.md, "Queries", "Pull", "Message traces".
 """
 
 from collections.abc import AsyncIterator, Iterable

@@ -2,7 +2,7 @@
 
 As in the JSON templates (producing/send_requests.py, consuming/pull_requests.py), almost all bytes of a request are the
 same for each request. The numbers that differ have a fixed width, so one `Struct` packs a header with its constants.
-Tests compare the frames with the general decoder. Source: docs/formats.md, "Header dialects".
+Tests compare the frames with the general decoder. Source: docs/reference/wire.md, "Header dialects".
 """
 
 from struct import Struct

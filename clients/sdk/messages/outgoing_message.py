@@ -1,6 +1,6 @@
 """Messages prepared for sending: checked, compressed, with a message id and an encoded property string.
 
-The requests that carry them: clients/sdk/producing/send_requests.py. Source: docs/formats.md, "Send".
+The requests that carry them: clients/sdk/producing/send_requests.py. Source: docs/reference/wire.md, "Send".
 """
 
 import struct

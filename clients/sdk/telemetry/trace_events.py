@@ -2,7 +2,7 @@
 
 A body of the trace topic holds records of many messages. Every client of the cluster may write there, so a record that
 cannot be read is skipped, with a line in the log. Fields: clients/sdk/telemetry/trace_records.py. Source:
-docs/formats.md, "Message traces".
+docs/reference/wire.md, "Message traces".
 """
 
 import logging
