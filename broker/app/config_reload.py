@@ -6,21 +6,14 @@ other settings take effect at the next start. Source: docs/reference/behaviour.m
 
 from collections.abc import Mapping
 
+from skylarkmq.broker.app.live_fields import live_namesrv, live_remoting, live_store, live_timer
 from skylarkmq.broker.app.parts import Parts
-from skylarkmq.broker.app.sections.derived import (
-    groups_config,
-    live_namesrv,
-    live_remoting,
-    live_store,
-    live_timer,
-    notices_config,
-    offsets_config,
-    pool_limits_of,
-    pull_config,
-    recall_config,
-    send_config,
-    transactions_config,
-)
+from skylarkmq.broker.app.sections.consumption import notices_config, pull_config
+from skylarkmq.broker.app.sections.delivery import transactions_config
+from skylarkmq.broker.app.sections.derived_sends import recall_config
+from skylarkmq.broker.app.sections.pools import pool_limits_of
+from skylarkmq.broker.app.sections.production import send_config
+from skylarkmq.broker.app.sections.tables import groups_config, offsets_config
 from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.remoting.admission import Pool, PoolLimits

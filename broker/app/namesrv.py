@@ -6,7 +6,7 @@ the audit log and the pages.
 
 import socket
 
-from skylarkmq.broker.app.sections.derived import live_namesrv
+from skylarkmq.broker.app.live_fields import live_namesrv
 from skylarkmq.broker.app.sections.security import NamesrvAccess
 from skylarkmq.broker.app.sections.usage import audit_log_of
 from skylarkmq.broker.base.clocks import wall_ms

@@ -9,39 +9,19 @@ import logging
 import os
 import random
 
+from skylarkmq.broker.app.sections.addresses import address_text
+from skylarkmq.broker.app.sections.administration import Administration, AdministrationConfig, Figures, Waits
+from skylarkmq.broker.app.sections.consumption import Consumption, ConsumptionConfig, notices_config, pull_config
 from skylarkmq.broker.app.sections.delivery import Background
-from skylarkmq.broker.app.sections.derived import (
-    address_text,
-    embedded_address,
-    groups_config,
-    identity_of,
-    notices_config,
-    offsets_config,
-    pools_of,
-    pull_config,
-    recall_config,
-    registration_of,
-    send_config,
-    topics_config,
-)
+from skylarkmq.broker.app.sections.derived_sends import DerivedSends, DerivedSendsConfig, recall_config
+from skylarkmq.broker.app.sections.monitoring import counters_of, identity_of
+from skylarkmq.broker.app.sections.pools import pools_of
+from skylarkmq.broker.app.sections.production import Production, ProductionConfig, send_config
+from skylarkmq.broker.app.sections.registering import Serves, register
+from skylarkmq.broker.app.sections.registration import embedded_address, registration_of
 from skylarkmq.broker.app.sections.replication import classic_slave, link_parts, master_parts
 from skylarkmq.broker.app.sections.security import AccessControl
-from skylarkmq.broker.app.sections.wiring import (
-    Administration,
-    AdministrationConfig,
-    Consumption,
-    ConsumptionConfig,
-    DerivedSends,
-    DerivedSendsConfig,
-    Figures,
-    Production,
-    ProductionConfig,
-    Serves,
-    Tables,
-    Waits,
-    counters_of,
-    register,
-)
+from skylarkmq.broker.app.sections.tables import Tables, groups_config, offsets_config, topics_config
 from skylarkmq.broker.base.clocks import steady_ms, wall_ms
 from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.base.protected_keys import ALWAYS

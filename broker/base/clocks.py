@@ -1,6 +1,10 @@
 """The clocks of a daemon. Parts get them as arguments, so that tests can set the time."""
 
 import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""Returns a time in ms."""
 
 
 def wall_ms() -> int:

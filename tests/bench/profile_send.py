@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from skylarkmq.broker.access.quota_refusals import Refusals
-from skylarkmq.broker.app.sections.wiring import Production, ProductionConfig, Tables
+from skylarkmq.broker.app.sections.production import Production, ProductionConfig
+from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig

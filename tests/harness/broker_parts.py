@@ -5,7 +5,7 @@
     response = peer.call(pull(...))
 
 The test advances clock and timers; peers are real connections without sockets. The sections are those of
-`broker/app/sections/wiring.py`, as in a broker.
+`broker/app/sections`, as in a broker.
 """
 
 import asyncio
@@ -19,16 +19,10 @@ from typing import Any
 import msgspec
 
 from skylarkmq.broker.access.message_rights import AllMessages
-from skylarkmq.broker.app.sections.wiring import (
-    Administration,
-    AdministrationConfig,
-    Consumption,
-    ConsumptionConfig,
-    Figures,
-    Tables,
-    Waits,
-    counters_of,
-)
+from skylarkmq.broker.app.sections.administration import Administration, AdministrationConfig, Figures, Waits
+from skylarkmq.broker.app.sections.consumption import Consumption, ConsumptionConfig
+from skylarkmq.broker.app.sections.monitoring import counters_of
+from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.counters.put_latency import PutLatencyStatistics
 from skylarkmq.broker.counters.throughput import Throughput

@@ -3,7 +3,7 @@
     parts = SendingParts(directory, broker_permission=4)
     response = await parts.peer().call_and_wait(command)
 
-The sections are those of `broker/app/sections/wiring.py`, as in a broker.
+The sections are those of `broker/app/sections`, as in a broker.
 """
 
 from collections import defaultdict
@@ -12,7 +12,8 @@ from typing import Any
 
 from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.access.quota_refusals import Refusals
-from skylarkmq.broker.app.sections.wiring import DerivedSends, DerivedSendsConfig, Production, ProductionConfig
+from skylarkmq.broker.app.sections.derived_sends import DerivedSends, DerivedSendsConfig
+from skylarkmq.broker.app.sections.production import Production, ProductionConfig
 from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts

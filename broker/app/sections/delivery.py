@@ -17,19 +17,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from skylarkmq.broker.app.sections.derived import timers_config, transactions_config
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.delivery.timer.admission import TimerConfig
+from skylarkmq.broker.delivery.timer.timers import Timers, TimersConfig
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.progress import Progress
 from skylarkmq.broker.delivery.transactions.recheck import Recheck
-from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -174,3 +174,41 @@ class Background:
             for level, (offset, end) in self.delay.progress().items()
         }
         return levels | self.timers.runtime()
+
+
+def transactions_config(config: DaemonConfig) -> TransactionsConfig:
+    """Return whether transactions are enabled, and the times of transaction checks."""
+    broker = config.broker
+    return TransactionsConfig(
+        broker_ip=config.listen.advertised_ip,
+        broker_name=broker.broker_name,
+        store_host=config.store.store_host,
+        reject_transaction_message=broker.reject_transaction_message,
+        transaction_time_out=broker.transaction_time_out,
+        transaction_check_max=broker.transaction_check_max,
+        transaction_check_interval=broker.transaction_check_interval,
+        file_reserved_time=config.store.file_reserved_time,
+    )
+
+
+def timers_config(config: DaemonConfig) -> TimersConfig:
+    """Return the settings of timers."""
+    store = config.store
+    return TimersConfig(
+        root=store.store_path_root_dir,
+        admission=timer_config(config),
+        window_slots=store.timer_roll_window_slot,
+        log_file_size=store.mapped_file_size_timer_log,
+        flush_interval_ms=store.timer_flush_interval_ms,
+    )
+
+
+def timer_config(config: DaemonConfig) -> TimerConfig:
+    """Return the limits of timer messages."""
+    store = config.store
+    return TimerConfig(
+        is_enabled=store.timer_wheel_enable,
+        precision_ms=store.timer_precision_ms,
+        max_delay_ms=store.timer_max_delay_sec * 1000,
+        congested=store.timer_congest_num_each_slot,
+    )

@@ -26,10 +26,10 @@ from skylarkmq.broker.access.plain_acl.files import AclFiles, paths_in
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.secret_files import SecretFiles
+from skylarkmq.broker.app.sections.addresses import address_text
 from skylarkmq.broker.app.sections.delivery import Kept
-from skylarkmq.broker.app.sections.derived import address_text
+from skylarkmq.broker.app.sections.registering import Serves
 from skylarkmq.broker.app.sections.usage import ClientQuotas, UsageControl
-from skylarkmq.broker.app.sections.wiring import Serves
 from skylarkmq.broker.base.address_ranges import is_loopback
 from skylarkmq.broker.base.clocks import wall_ms
 from skylarkmq.broker.base.errors import StartError

@@ -14,7 +14,7 @@ from skylarkmq.broker.access.created_names import CreatedNames
 from skylarkmq.broker.access.gate import Pacing, Restriction
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.quotas import Quotas
-from skylarkmq.broker.app.sections.wiring import Tables
+from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.remoting.selector import Selector

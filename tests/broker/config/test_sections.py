@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.access.config import AccessConfig, Credentials, inner_client_credentials
 from skylarkmq.broker.access.security_config import MappedSubject, SecurityConfig
-from skylarkmq.broker.app.sections.derived import registration_of
+from skylarkmq.broker.app.sections.registration import registration_of
 from skylarkmq.broker.base.address_ranges import LOOPBACK, PRIVATE
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
