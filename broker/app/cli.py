@@ -37,6 +37,7 @@ from typer.main import get_command
 
 from skylarkmq.broker.app import daemon
 from skylarkmq.broker.app.host.addresses import own_address, pod_host
+from skylarkmq.broker.app.namesrv import serve_namesrv
 from skylarkmq.broker.base import page_faults
 from skylarkmq.broker.base.errors import DaemonEnded, StartError
 from skylarkmq.broker.base.printable import LineFormatter, printable
@@ -162,7 +163,7 @@ def _mqnamesrv(
 ) -> None:
     with one_line_on_stderr("mqnamesrv"):
         given = gathered(config, pairs or [], NAMESRV_KEYS)
-        run_or_show(load_namesrv(given, this_machine())._replace(file=config), daemon.serve_namesrv, show, as_json)
+        run_or_show(load_namesrv(given, this_machine())._replace(file=config), serve_namesrv, show, as_json)
 
 
 @contextmanager

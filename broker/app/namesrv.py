@@ -1,14 +1,19 @@
-"""All parts of a stand-alone name server, wired: the server, its access control with quotas, its settings at run time,
-the audit log and the pages.
+"""A stand-alone name server: its parts, connected, and their start and stop.
 
-`broker/app/daemon.py` starts and stops them. The name server in a broker's process is wired in `broker/app/parts.py`.
+The parts are the server, its access control with quotas, its settings at run time, the audit log and the pages. The
+name server in a broker's process is one of the parts of the broker (`broker/app/sections/registration.py`).
 """
 
+import asyncio
+import logging
 import socket
+from contextlib import AsyncExitStack
 
+from skylarkmq.broker.app.host.service_manager import READY, STOPPING, notify
 from skylarkmq.broker.app.live_fields import live_namesrv
 from skylarkmq.broker.app.sections.security import NamesrvAccess
 from skylarkmq.broker.app.sections.usage import audit_log_of
+from skylarkmq.broker.app.startup import listen, start_health
 from skylarkmq.broker.base.clocks import wall_ms
 from skylarkmq.broker.base.protected_keys import ALWAYS
 from skylarkmq.broker.config.keys import NAMESRV_KEYS
@@ -20,6 +25,25 @@ from skylarkmq.broker.ops.metrics.namesrv import NamesrvObserved, namesrv_scrape
 from skylarkmq.broker.ops.pages.health import HealthServer
 from skylarkmq.broker.ops.pages.metrics_page import MetricsPage, page_of
 from skylarkmq.broker.remoting.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+
+async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event) -> None:
+    """Run a stand-alone name server until `stop` is set. Raises StartError if it cannot start."""
+    parts, config = NamesrvParts(loaded), loaded.config
+    async with AsyncExitStack() as running:
+        if parts.audit is not None:
+            parts.audit.start()
+            running.push_async_callback(parts.audit.stop)
+        if config.ops.port:
+            await start_health(parts.health(), running)
+        await listen(parts.server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
+        running.push_async_callback(parts.server.stop)
+        log.info("ready name_server_port=%d", config.namesrv.listen_port)
+        notify(READY, f"ready, port {config.namesrv.listen_port}")
+        await stop.wait()
+        notify(STOPPING, "stopping")
 
 
 class NamesrvParts:

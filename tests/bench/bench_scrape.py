@@ -88,21 +88,21 @@ async def measure(directory: Path, options: argparse.Namespace) -> dict[str, obj
 def fill(broker: Broker, options: argparse.Namespace) -> None:
     """Create topics with messages in all queues, and groups whose members have consumed half of them."""
     for number in range(options.topics):
-        broker.topics.update(TopicConfig(name_of(number), options.queues, options.queues))
+        broker.parts.tables.topics.update(TopicConfig(name_of(number), options.queues, options.queues))
         for queue_id in range(options.queues):
-            broker.store.put(message(b"x" * 100, name_of(number), queue_id))
-            broker.store.put(message(b"y" * 2_000, name_of(number), queue_id))
-        broker.store.commit()
+            broker.parts.store.put(message(b"x" * 100, name_of(number), queue_id))
+            broker.parts.store.put(message(b"y" * 2_000, name_of(number), queue_id))
+        broker.parts.store.commit()
     for number in range(options.groups):
         group, topic = f"group-{number}", name_of(number % options.topics)
-        broker.groups.find_or_create(group)
-        connection = Connection(broker.server.selector)
+        broker.parts.tables.groups.find_or_create(group)
+        connection = Connection(broker.parts.server.selector)
         member = ClientMember(connection, f"client-{number}", "JAVA", VERSION, time.monotonic_ns() // 1_000_000)
-        broker.sessions.join_consumers(consumer(subscribe(topic, "*", 1), group=group), member)
-        broker.sessions.join_producers(f"producer-{number}", member)
-        broker.pulls.deliveries.note(topic, group, 10, 1_000)
+        broker.parts.tables.sessions.join_consumers(consumer(subscribe(topic, "*", 1), group=group), member)
+        broker.parts.tables.sessions.join_producers(f"producer-{number}", member)
+        broker.parts.consumption.pulls.deliveries.note(topic, group, 10, 1_000)
         for queue_id in range(options.queues):
-            broker.offsets.commit(group, topic, queue_id, 1)
+            broker.parts.tables.offsets.commit(group, topic, queue_id, 1)
 
 
 def name_of(number: int) -> str:

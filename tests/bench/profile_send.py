@@ -25,7 +25,7 @@ from typing import Any
 
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.app.sections.production import Production, ProductionConfig
-from skylarkmq.broker.app.sections.tables import Tables
+from skylarkmq.broker.app.sections.tables import Tables, TablesConfig
 from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
@@ -83,10 +83,12 @@ class SendSide:
         self.store.load()
         self.store.start(asyncio.get_running_loop())
         tables = Tables(
-            LimitsConfig(),
-            TopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a"),
-            GroupsConfig(),
-            OffsetsConfig(),
+            TablesConfig(
+                LimitsConfig(),
+                TopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a"),
+                GroupsConfig(),
+                OffsetsConfig(),
+            ),
             now_ms,
         )
         tables.topics.load(None)

@@ -202,7 +202,7 @@ class RunningBroker:
         """Return the state of the running broker, and that of a recovered copy of its store, taken at the same time."""
 
         async def take() -> State:
-            state = State(self.broker.store)
+            state = State(self.broker.parts.store)
             shutil.copytree(self.root, copy, ignore=shutil.ignore_patterns("config", "*.tmp"))
             return state
 

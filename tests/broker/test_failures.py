@@ -82,7 +82,7 @@ class Outside:
 
     async def back(self) -> None:
         """Wait until the broker accepts messages again."""
-        await until(lambda: self.broker.store.is_writable)
+        await until(lambda: self.broker.parts.store.is_writable)
 
 
 Open = Callable[..., Any]
@@ -243,7 +243,7 @@ async def test_a_full_disk_refuses_messages(start: Open, disk: TestDisk) -> None
     async with start(cleanResourceInterval=50, queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         disk.used = lambda path: 97 if path.endswith("consumequeue") else 91
-        await until(lambda: not broker.broker.store.is_writable)
+        await until(lambda: not broker.broker.parts.store.is_writable)
         response = await broker.send(b"refused")
         assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert response.remark is not None
@@ -259,7 +259,7 @@ async def test_without_a_descriptor_for_a_queue(start: Open, disk: TestDisk) -> 
     """Its units wait, new messages are refused, and when there is a descriptor again nothing is missing."""
     async with start(queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
-        broker.broker.store._queue_files.close()  # as if the cache had evicted it
+        broker.broker.parts.store._queue_files.close()  # as if the cache had evicted it
         refuse(disk, errno.EMFILE, "open", path="/consumequeue/")
         assert (await broker.send(b"stored")).code == ResponseCode.SUCCESS
         refused = await broker.send(b"refused")

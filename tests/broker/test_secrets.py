@@ -134,7 +134,7 @@ async def test_a_running_broker_hides_secrets(conf: Path, tmp_path: Path, caplog
     broker = Broker(loaded.config, LiveSettings(loaded, lambda: 1_000), alone=False)
     await broker.start()
     try:
-        assert broker.registrar.registered
+        assert broker.parts.registration.registrar.registered
         ports = {RequestCode.GET_BROKER_CONFIG: loaded.config.listen.port}
         ports[RequestCode.GET_BROKER_RUNTIME_INFO] = loaded.config.listen.port
         assert loaded.config.namesrv is not None
@@ -144,9 +144,11 @@ async def test_a_running_broker_hides_secrets(conf: Path, tmp_path: Path, caplog
                 response = await peer.call(code)
                 assert response.code == 0
                 assert MARK not in f"{response}"
-        page = broker.metrics_page()
+        page = broker.parts.pages.metrics_page()
         assert page is not None
-        assert MARK not in "".join(map(repr, (broker, broker.access, broker.outbound, page)))
+        assert MARK not in "".join(
+            map(repr, (broker, broker.parts, broker.parts.access, broker.parts.registration.outbound, page))
+        )
         assert MARK not in (await scrape(loaded.config.ops.port)).text
     finally:
         await broker.stop()

@@ -22,7 +22,7 @@ from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.app.sections.administration import Administration, AdministrationConfig, Figures, Waits
 from skylarkmq.broker.app.sections.consumption import Consumption, ConsumptionConfig
 from skylarkmq.broker.app.sections.monitoring import counters_of
-from skylarkmq.broker.app.sections.tables import Tables
+from skylarkmq.broker.app.sections.tables import Tables, TablesConfig
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.counters.put_latency import PutLatencyStatistics
 from skylarkmq.broker.counters.throughput import Throughput
@@ -72,10 +72,12 @@ class BrokerParts:
         self.store.load()
         self.store.start()
         self.tables = tables = Tables(
-            config_part(LimitsConfig, settings),
-            config_part(TopicsConfig, settings, cluster_name="C", broker_name="b"),
-            config_part(GroupsConfig, settings),
-            OffsetsConfig(),
+            TablesConfig(
+                config_part(LimitsConfig, settings),
+                config_part(TopicsConfig, settings, cluster_name="C", broker_name="b"),
+                config_part(GroupsConfig, settings),
+                OffsetsConfig(),
+            ),
             self.clock,
         )
         self.limits, self.topics, self.groups = tables.limits, tables.topics, tables.groups
@@ -84,7 +86,10 @@ class BrokerParts:
         self.topics.update(TopicConfig(TOPIC, 4, 4))
         self.groups.load(None)
         config = ConsumptionConfig(
-            config_part(PullConfig, settings, broker_ip="10.0.0.1"), config_part(ClientManageConfig, settings), 32
+            config_part(PullConfig, settings, broker_ip="10.0.0.1"),
+            config_part(ClientManageConfig, settings),
+            32,
+            60_000,
         )
         self.loop = SteppedLoop(self.clock)
         self.dispatcher = Dispatcher()

@@ -1,16 +1,21 @@
 """The requests of operators about topics, groups, clients and offsets, and statistics."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
+from skylarkmq.broker.app.sections.addresses import advertised_address
 from skylarkmq.broker.app.sections.registering import Pools, Serves, register
-from skylarkmq.broker.app.sections.tables import Tables
+from skylarkmq.broker.app.sections.table_files import TableFiles
+from skylarkmq.broker.app.sections.tables import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Tables
 from skylarkmq.broker.base.clocks import Clock
+from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.counters.stats_windows import StatsWindows
 from skylarkmq.broker.counters.throughput import Throughput
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.calls.client_calls import ClientCalls
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
 from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
 from skylarkmq.broker.processors.admin.clients import ClientsProcessor
@@ -52,6 +57,16 @@ class Figures(NamedTuple):
     pools: Callable[[], Iterable[PoolStatistics]]
     times: Callable[[], StoreTimes]
     others: Iterable[Callable[[], Mapping[str, object]]] = ()
+
+
+def waits_of(files: TableFiles, offsets: ConsumerOffsetTable, announced: Wait) -> Waits:
+    """Return the waits for the files of the tables."""
+
+    async def offsets_saved() -> None:
+        offsets.save()
+        await files.saved(OFFSETS_FILE)
+
+    return Waits(partial(files.saved, TOPICS_FILE), partial(files.saved, GROUPS_FILE), offsets_saved, announced)
 
 
 class Administration:
@@ -105,3 +120,21 @@ class Administration:
         """Follow deletions of topics and groups."""
         self._tables.topics.on_delete(self.windows.remove_topic)
         self._tables.groups.on_delete(self.windows.remove_group)
+
+    def step(self, now_ms: int) -> None:
+        """Count what is due. `now_ms` is that of `steady_ms`."""
+        self.windows.step(now_ms)
+
+
+def administration_config(config: DaemonConfig, boot_ms: int) -> AdministrationConfig:
+    """Return the settings of administration. `boot_ms`: Unix time of the start."""
+    return AdministrationConfig(
+        config.broker.broker_cluster_name,
+        Identity(config.broker.broker_name, advertised_address(config)),
+        RuntimeConfig(
+            store_path=config.store.store_path_root_dir,
+            boot_ms=boot_ms,
+            start_accept_ms=config.broker.start_accept_send_request_time_stamp,
+        ),
+        config.broker.use_server_side_reset_offset,
+    )

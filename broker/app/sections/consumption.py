@@ -1,4 +1,4 @@
-"""The requests of consumers: pulls, client sessions, committed offsets and queries."""
+"""The requests of consumers: pulls, client sessions, committed offsets, queue locks and queries."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,11 @@ from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.calls.group_notifications import Callbacks, GroupNotifications
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
 from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
 from skylarkmq.broker.processors.pull.processor import PullProcessor
 from skylarkmq.broker.processors.query import QueryProcessor
@@ -22,11 +24,16 @@ from skylarkmq.broker.store.message_store import MessageStore
 
 
 class ConsumptionConfig(NamedTuple):
-    """Settings of consumption. `max_query_messages`: the most that a query by unique key returns."""
+    """Settings of consumption.
+
+    `max_query_messages`: the most that a query by unique key returns. `max_lock_ms`: how long a queue lock lasts
+    without a renewal.
+    """
 
     pull: PullConfig
     clients: ClientManageConfig
     max_query_messages: int
+    max_lock_ms: int
 
 
 class Consumption:
@@ -46,6 +53,7 @@ class Consumption:
         topics, groups, offsets, sessions = tables.topics, tables.groups, tables.offsets, tables.sessions
         self._tables = tables
         self._arrivals = arrivals
+        self._steady_ms = steady_ms
         checks = PullChecks(config.pull, topics, groups, sessions)
         self.pulls = PullProcessor(config.pull, checks, store, offsets, arrivals, latencies)
         self.notices = GroupNotifications(loop, sessions)
@@ -54,6 +62,8 @@ class Consumption:
         )
         self.offsets = ConsumerOffsetProcessor(offsets, groups, topics, store)
         self.queries = QueryProcessor(store, config.max_query_messages, rights)
+        self.queue_locks = QueueLocks(config.max_lock_ms, limits=tables.limits)
+        self._lock_requests = QueueLockProcessor(self.queue_locks, topics, steady_ms)
 
     def __repr__(self) -> str:
         return f"<Consumption {self.pulls!r} {self.clients!r}>"
@@ -65,6 +75,7 @@ class Consumption:
             ("query", self.queries),
             ("client_manage", self.clients),
             ("consumer_manage", self.offsets),
+            ("admin", self._lock_requests),
         )
         register(dispatcher, pools, processors)
         for code, run_handler in self.pulls.run_handlers().items():
@@ -81,6 +92,26 @@ class Consumption:
         topics.on_delete(pulls.deliveries.remove_topic)
         groups.on_delete(pulls.deliveries.remove_group)
         groups.on_delete(pulls.fall_behind.remove_group)
+        groups.on_delete(self.queue_locks.remove_group)
+
+    def is_orderly(self, group: str) -> bool:
+        """Return whether a group consumes in order: it holds queue locks."""
+        return self.queue_locks.is_orderly(group, self._steady_ms())
+
+    def step(self, now_ms: int) -> None:
+        """Remove clients and locks that have expired. `now_ms` is that of `steady_ms`."""
+        self.clients.step(now_ms)
+        self.queue_locks.step(now_ms)
+
+
+def consumption_config(config: DaemonConfig) -> ConsumptionConfig:
+    """Return the settings of consumption."""
+    return ConsumptionConfig(
+        pull_config(config),
+        notices_config(config),
+        config.store.default_query_max_num,
+        config.broker.rebalance_lock_max_live_time,
+    )
 
 
 def pull_config(config: DaemonConfig) -> PullConfig:

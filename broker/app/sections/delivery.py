@@ -14,9 +14,14 @@ stops them after the last request.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
+from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.app.sections.registering import Pools, Serves, register
+from skylarkmq.broker.app.sections.table_files import Kept
+from skylarkmq.broker.app.sections.tables import Tables
+from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral
@@ -33,7 +38,12 @@ from skylarkmq.broker.delivery.transactions.transactions import Transactions, Tr
 from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
-from skylarkmq.broker.metadata.saver import Table
+from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
+from skylarkmq.broker.processors.admin.slave_tables import SlaveTablesProcessor
+from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.store.files.config import parse_delay_levels
 from skylarkmq.broker.store.files.errors import LoadStopped, StoreError
 from skylarkmq.broker.store.message_store import MessageStore
@@ -42,9 +52,6 @@ from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName
 
 DELAY_OFFSETS_FILE: Final = "delayOffset.json"
-
-Kept = tuple[Table, str, Callable[[bytes], object]]
-"""A table, the name of its file, and the decoder that rejects a damaged file."""
 
 
 class TransactionEnds:
@@ -58,8 +65,8 @@ class TransactionEnds:
         defer: Defer,
         offsets: ConsumerOffsetTable,
         sessions: ClientSessions,
-        now_ms: Callable[[], int],
-        steady_ms: Callable[[], int],
+        now_ms: Clock,
+        steady_ms: Clock,
     ) -> None:
         self.endings = Endings(store, puts, transactions, defer, now_ms)
         self.recheck = Recheck(store, puts, transactions)
@@ -70,28 +77,38 @@ class TransactionEnds:
         return f"<TransactionEnds {self.checks!r}>"
 
 
-class Background:
+class DeliveryConfig(NamedTuple):
+    """Settings of background delivery. Times in ms, sizes in bytes."""
+
+    delays_ms: Sequence[int]  # of the delay levels, level 1 first
+    is_slave: bool
+    transactions: TransactionsConfig
+    timers: TimersConfig
+    flush_delay_offset_interval: int
+    max_message_size: int
+
+
+class BackgroundDelivery:
     """The parts of one broker. `now_ms` returns Unix time, `steady_ms` a clock that is never set."""
 
     def __init__(
         self,
-        config: DaemonConfig,
+        config: DeliveryConfig,
+        tables: Tables,
         store: MessageStore,
         arrivals: Arrivals,
-        sessions: ClientSessions,
-        offsets: ConsumerOffsetTable,
-        now_ms: Callable[[], int],
-        steady_ms: Callable[[], int],
+        now_ms: Clock,
+        steady_ms: Clock,
     ) -> None:
-        delays_ms = parse_delay_levels(config.store.message_delay_level)
+        self._tables = tables
         self._store = store
-        self._delivers = config.replication.broker_role is not BrokerRole.SLAVE
+        self._delivers = not config.is_slave
         self.puts = InternalPuts(store)
-        self.transactions = Transactions(transactions_config(config))
-        self.timers = Timers(timers_config(config), store, now_ms)
+        self.transactions = Transactions(config.transactions)
+        self.timers = Timers(config.timers, store, now_ms)
         fast_defers = dict.fromkeys(TIMER_REQUESTS, self.timers.admission.defer_fast)
         self.deferral = Deferral(
-            delays_ms,
+            config.delays_ms,
             self.timers.admission.defer,
             self.transactions.half,
             {**fast_defers, PropertyName.TRANSACTION_PREPARED: self.transactions.defer_half_fast},
@@ -99,20 +116,25 @@ class Background:
         )
         self.timers.admission.note_request = self.deferral.note_request
         ends = TransactionEnds(
-            self.transactions, store, self.puts, self.deferral.defer, offsets, sessions, now_ms, steady_ms
+            *(self.transactions, store, self.puts, self.deferral.defer, tables.offsets, tables.sessions),
+            *(now_ms, steady_ms),
         )
         self.endings, self.recheck, self.transaction_checks = ends.endings, ends.recheck, ends.checks
-        self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
-        self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)
+        self.delay_offsets = DelayOffsetTable(config.flush_delay_offset_interval, now_ms)
+        self.delay = DelayDelivery(store, self.delay_offsets, config.delays_ms, now_ms)
         arrivals.watch(SystemTopic.SCHEDULE, self.delay.arrived)
         arrivals.watch(SystemTopic.TIMER, self.timers.arrived)
 
     def __repr__(self) -> str:
-        return f"<Background {self.delay!r} {self.transactions!r}>"
+        return f"<BackgroundDelivery {self.delay!r} {self.transactions!r}>"
+
+    def attach(self) -> None:
+        """Follow deletions of topics."""
+        self._tables.topics.on_delete(self.forget_topic)
 
     def kept(self) -> list[Kept]:
         """Return the tables that are loaded before the start and saved when they change."""
-        return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
+        return [Kept(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
 
     def load(self, should_stop: Callable[[], bool]) -> None:
         """Open the files of the timers. Raises StoreError if they cannot be used, LoadStopped once `should_stop`
@@ -174,6 +196,50 @@ class Background:
             for level, (offset, end) in self.delay.progress().items()
         }
         return levels | self.timers.runtime()
+
+
+class DeliveryRequests:
+    """The requests that end transactions, and those of a slave for its master's progress. `ends` writes at the end of a
+    batch."""
+
+    def __init__(
+        self,
+        config: DeliveryConfig,
+        delivery: BackgroundDelivery,
+        pool: Pool,
+        latencies: Latencies,
+        rights: MessageRights,
+    ) -> None:
+        self.ends = EndTransactionProcessor(
+            delivery.endings, delivery.recheck, pool, latencies, config.max_message_size, rights
+        )
+        self._offsets = DelayOffsetProcessor(delivery.delay_offsets)
+        self._tables = SlaveTablesProcessor(delivery.timers)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryRequests {self.ends!r}>"
+
+    def register(self, dispatcher: Dispatcher, pools: Pools) -> None:
+        """Register the processors."""
+        processors: tuple[tuple[str, Serves], ...] = (
+            ("end_transaction", self.ends),
+            ("admin", self._offsets),
+            ("admin", self._tables),
+        )
+        register(dispatcher, pools, processors)
+        dispatcher.at_batch_end(self.ends.finish_iteration)
+
+
+def delivery_config(config: DaemonConfig) -> DeliveryConfig:
+    """Return the settings of background delivery."""
+    return DeliveryConfig(
+        parse_delay_levels(config.store.message_delay_level),
+        config.replication.broker_role is BrokerRole.SLAVE,
+        transactions_config(config),
+        timers_config(config),
+        config.broker.flush_delay_offset_interval,
+        config.store.max_message_size,
+    )
 
 
 def transactions_config(config: DaemonConfig) -> TransactionsConfig:

@@ -5,7 +5,8 @@ requests, and recalls of timed messages.
 from typing import NamedTuple
 
 from skylarkmq.broker.access.message_rights import MessageRights
-from skylarkmq.broker.app.sections.production import Production
+from skylarkmq.broker.app.sections.addresses import address_text
+from skylarkmq.broker.app.sections.production import Production, send_config
 from skylarkmq.broker.app.sections.registering import Pools, register
 from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.base.clocks import Clock
@@ -71,6 +72,16 @@ class DerivedSends:
         """Follow deletions of topics and groups."""
         self._tables.topics.on_delete(self.send_backs.sent_back.remove_topic)
         self._tables.groups.on_delete(self.send_backs.sent_back.remove_group)
+
+
+def derived_sends_config(config: DaemonConfig) -> DerivedSendsConfig:
+    """Return the settings of derived sends."""
+    return DerivedSendsConfig(
+        send_config(config),
+        recall_config(config),
+        address_text(config.listen.advertised_ip, config.listen.port),
+        config.broker.store_reply_message_enable,
+    )
 
 
 def recall_config(config: DaemonConfig) -> RecallConfig:

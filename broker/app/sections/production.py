@@ -1,5 +1,7 @@
 """The requests of producers: sends with their checks and responses, and backpressure while the disk is too slow."""
 
+import os
+import random
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.message_id import UniqueIds
 
 
 class ProductionConfig(NamedTuple):
@@ -88,6 +91,20 @@ class Production:
         self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
 
 
+def production_config(config: DaemonConfig) -> ProductionConfig:
+    """Return the settings of production."""
+    broker = config.broker
+    return ProductionConfig(
+        send_config(config),
+        config.store.max_message_size,
+        broker.broker_cluster_name,
+        broker.broker_name,
+        broker.region_id,
+        broker.trace_on,
+        config.store.store_host,
+    )
+
+
 def send_config(config: DaemonConfig) -> SendConfig:
     """Return the settings for the checks of sends."""
     broker = config.broker
@@ -96,3 +113,9 @@ def send_config(config: DaemonConfig) -> SendConfig:
         broker_permission=broker.broker_permission,
         start_accept_ms=broker.start_accept_send_request_time_stamp,
     )
+
+
+def unique_keys(host: str, now_ms: Clock) -> Callable[[], str]:
+    """Return a function that returns another unique key at each call. `host`: this broker's IP address."""
+    ids = UniqueIds(host, os.getpid(), random.getrandbits(32))
+    return lambda: ids.next(now_ms())

@@ -26,16 +26,18 @@ from skylarkmq.broker.access.plain_acl.files import AclFiles, paths_in
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.secret_files import SecretFiles
-from skylarkmq.broker.app.sections.addresses import address_text
-from skylarkmq.broker.app.sections.delivery import Kept
-from skylarkmq.broker.app.sections.registering import Serves
+from skylarkmq.broker.app.sections.addresses import advertised_address
+from skylarkmq.broker.app.sections.registering import Pools, Serves, register
+from skylarkmq.broker.app.sections.table_files import Kept
 from skylarkmq.broker.app.sections.usage import ClientQuotas, UsageControl
 from skylarkmq.broker.base.address_ranges import is_loopback
 from skylarkmq.broker.base.clocks import wall_ms
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
+from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.ops.pages.page_auth import PageAccounts
 from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
+from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 from skylarkmq.protocol.signature import Signer
 
@@ -44,23 +46,23 @@ class AccessControl:
     """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
     settings that contradict each other.
 
-    `new_gate` and `new_namesrv_gate` return the gates of their requests. `usage` has the quotas and the audit log.
+    `new_gate` and `new_namesrv_gate` return the gates of their requests, which also check `usage`.
     `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
     the metrics page; None: it needs no account. `console_accounts` log in to the console; None: it needs no login.
     `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
     None: it is off. `saved` waits until a file of `kept` contains every change.
     """
 
-    def __init__(self, config: DaemonConfig, saved: Saved) -> None:
+    def __init__(self, config: DaemonConfig, usage: UsageControl, saved: Saved) -> None:
         security, tls, listen = config.security, config.tls, config.listen
         self._config = config
+        self._usage = usage
         self._saved = saved
         self._kept: list[Kept] = []
         self._processors: list[tuple[str, Serves]] = []
         self._pages: list[Passwords] = []
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
-        self.usage = UsageControl(config.quotas, config.audit)
         self._networks = AdminNetworks(security.admin_allowed_networks)
         self.auth: AuthControl | None = None
         self._auth_tables: tuple[Users, Acls] | None = None
@@ -94,22 +96,33 @@ class AccessControl:
         self.console_accounts = console_accounts(config.console.host, config.console.port, pages)
 
     def __repr__(self) -> str:
-        return f"<AccessControl {self._broker_control!r} {self.usage!r}>"
+        return f"<AccessControl {self._broker_control!r} {self._usage!r}>"
 
     def new_gate(self) -> Gate:
         """Return a gate for the requests of the broker, with the checks that the current settings need."""
-        usage = self.usage
+        usage = self._usage
         return Gate(self._broker_control, [self._networks, *usage.restrictions()], usage.audit, usage.pacing())
 
     def new_namesrv_gate(self) -> Gate | None:
         """Return a gate for the requests of the embedded name server, with the checks that the current settings need;
         None without a name server."""
-        usage, control = self.usage, self._namesrv_control
+        usage, control = self._usage, self._namesrv_control
         return None if control is None else Gate(control, [self._networks], usage.audit, usage.namesrv.pacing())
 
-    def processors(self) -> tuple[tuple[str, Serves], ...]:
-        """Return the processors, each with the name of its pool."""
-        return tuple(self._processors)
+    def register(self, dispatcher: Dispatcher, pools: Pools) -> None:
+        """Register the processors."""
+        register(dispatcher, pools, self._processors)
+
+    def attach(self, dispatcher: Dispatcher, name_server: NameServer | None) -> None:
+        """Check requests with new gates when settings change which checks they need."""
+
+        def use_gates() -> None:
+            dispatcher.guard = self.new_gate()
+            if name_server is not None:
+                name_server.remoting.dispatcher.guard = self.new_namesrv_gate()
+
+        self._usage.on_change(use_gates)
+        use_gates()
 
     def start(self, running: AsyncExitStack) -> None:
         """Migrate accounts of RocketMQ 4.9, if that is set. Reload their changed files until `running` ends."""
@@ -133,7 +146,7 @@ class AccessControl:
     def _user_files(self) -> tuple[Path, ...]:
         """Return the files of users and policies of RocketMQ 5.3."""
         directory = self._config.store.store_path_root_dir / CONFIG_DIRECTORY
-        return tuple(directory / name for _, name, _ in self._kept)
+        return tuple(directory / name for _, name, *_ in self._kept)
 
     def _plain_paths(self) -> Sequence[Path]:
         """Return the files of accounts of RocketMQ 4.9 that exist now, also if they are only migrated."""
@@ -148,8 +161,7 @@ class AccessControl:
         self._plain_files = plain_files(config)
         self.plain_acl = PlainAclControl(self._plain_files, certificates, is_strict=config.access.acl_strict)
         self.message_rights = self.plain_acl
-        address = address_text(config.listen.advertised_host, config.listen.port)
-        named = Broker(config.broker.broker_cluster_name, config.broker.broker_name, address)
+        named = Broker(config.broker.broker_cluster_name, config.broker.broker_name, advertised_address(config))
         self._processors.append(("admin", AclProcessor(named, self._plain_files)))
         self._pages.append(AclAccounts(self._plain_files))
         return self.plain_acl
@@ -160,7 +172,10 @@ class AccessControl:
         users = Users(initial_users(access))
         acls = Acls(users)
         self._auth_tables = users, acls
-        self._kept += [(users, USERS_FILE, decode_users), (acls, ACLS_FILE, decode_acls)]
+        self._kept += [
+            Kept(users, USERS_FILE, decode_users, is_secret=True),
+            Kept(acls, ACLS_FILE, decode_acls, is_secret=True),
+        ]
         self.auth = AuthControl(access, cluster, users, acls, certificates)
         self._processors.append(("admin", AuthRequests(users, acls, self.auth.authenticator, self._saved)))
         self._pages.append(self.auth.authenticator)

@@ -2,6 +2,9 @@
 limits.
 """
 
+from typing import Final, NamedTuple
+
+from skylarkmq.broker.app.sections.table_files import Kept
 from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
@@ -9,22 +12,57 @@ from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, Offs
 from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
+
+TOPICS_FILE: Final = "topics.json"
+GROUPS_FILE: Final = "subscriptionGroup.json"
+OFFSETS_FILE: Final = "consumerOffset.json"
+
+
+class TablesConfig(NamedTuple):
+    """Settings of the tables."""
+
+    limits: LimitsConfig
+    topics: TopicsConfig
+    groups: GroupsConfig
+    offsets: OffsetsConfig
 
 
 class Tables:
-    """The tables that most processors use. `now_ms` returns Unix time."""
+    """The tables of one broker. `now_ms` returns Unix time."""
 
-    def __init__(
-        self, limits: LimitsConfig, topics: TopicsConfig, groups: GroupsConfig, offsets: OffsetsConfig, now_ms: Clock
-    ) -> None:
-        self.limits = Limits(limits)
-        self.topics = TopicTable(topics, now_ms, self.limits)
-        self.groups = SubscriptionGroups(groups, now_ms, self.limits)
-        self.offsets = ConsumerOffsetTable(offsets, now_ms, self.limits)
+    def __init__(self, config: TablesConfig, now_ms: Clock) -> None:
+        self.limits = Limits(config.limits)
+        self.topics = TopicTable(config.topics, now_ms, self.limits)
+        self.groups = SubscriptionGroups(config.groups, now_ms, self.limits)
+        self.offsets = ConsumerOffsetTable(config.offsets, now_ms, self.limits)
         self.sessions = ClientSessions()
 
     def __repr__(self) -> str:
         return f"<Tables {self.topics!r} {self.groups!r}>"
+
+    def kept(self) -> list[Kept]:
+        """Return the tables that are loaded before the start and saved when they change."""
+        return [
+            Kept(self.topics, TOPICS_FILE, TopicConfigSerializeWrapper.decode),
+            Kept(self.groups, GROUPS_FILE, SubscriptionGroupWrapper.decode),
+            Kept(self.offsets, OFFSETS_FILE, ConsumerOffsets.decode),
+        ]
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether a topic exists."""
+        return self.topics.find(name) is not None
+
+    def has_group(self, name: str) -> bool:
+        """Return whether a subscription group exists."""
+        return self.groups.find(name) is not None
+
+
+def tables_config(config: DaemonConfig) -> TablesConfig:
+    """Return the settings of the tables."""
+    return TablesConfig(config.limits, topics_config(config), groups_config(config), offsets_config(config))
 
 
 def topics_config(config: DaemonConfig) -> TopicsConfig:

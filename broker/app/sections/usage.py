@@ -1,23 +1,29 @@
 """Quotas and the audit log of a broker, wired from its configuration.
 
-`AccessControl` builds its gates with them, and again whenever a setting changes which checks a gate needs
+`AccessControl` (security.py) builds its gates with them, and again whenever a setting changes which checks a gate needs
 (`on_change`). Without quotas and without an audit log a gate checks nothing here.
 """
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from skylarkmq.broker.access.audit import AuditLog
 from skylarkmq.broker.access.config import AuditConfig, QuotaConfig
 from skylarkmq.broker.access.counted_quotas import CountedQuotas
 from skylarkmq.broker.access.created_names import CreatedNames
+from skylarkmq.broker.access.created_names import decode as decode_created_names
 from skylarkmq.broker.access.gate import Pacing, Restriction
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.quotas import Quotas
+from skylarkmq.broker.app.sections.table_files import Kept
 from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.remoting.selector import Selector
+
+CREATED_NAMES_FILE: Final = "createdNames.json"
 
 
 class ClientQuotas:
@@ -93,8 +99,21 @@ class UsageControl:
         """Return the quotas per second; None if there are none."""
         return self.quotas if self.quotas.is_active else None
 
-    def attach(self, selector: Selector, tables: Tables, arrivals: Arrivals, deliveries: DeliveryCounters) -> None:
-        """Count what clients use."""
+    def kept(self) -> list[Kept]:
+        """Return the table that is loaded before the start and saved when it changes."""
+        return [Kept(self.created, CREATED_NAMES_FILE, decode_created_names)]
+
+    def attach(
+        self,
+        selector: Selector,
+        name_server: NameServer | None,
+        tables: Tables,
+        arrivals: Arrivals,
+        deliveries: DeliveryCounters,
+    ) -> None:
+        """Count what clients use. `name_server`: the embedded one, if there is one."""
+        if name_server is not None:
+            self.namesrv.attach(name_server.remoting.selector)
         self._arrivals = arrivals
         self.quotas.delivered = deliveries.bytes
         selector.may_open = self.counted.may_open

@@ -12,11 +12,11 @@ async def test_every_served_code_has_a_requirement(tmp_path: Path) -> None:
     """A processor without a row, or a row without a processor, is a mistake. Requests for accounts are served only with
     access control."""
     parts = parts_of(tmp_path)
-    assert parts.name_server is not None
+    assert parts.registration.name_server is not None
     with_accounts = parts_of(tmp_path, "aclEnable").server.dispatcher.codes
     assert set(parts.server.dispatcher.codes) < set(with_accounts)
     assert set(with_accounts) == set(BROKER_REQUIREMENTS)
-    assert set(parts.name_server.remoting.dispatcher.codes) == set(NAMESRV_REQUIREMENTS)
+    assert set(parts.registration.name_server.remoting.dispatcher.codes) == set(NAMESRV_REQUIREMENTS)
 
 
 def parts_of(directory: Path, *enabled: str) -> Parts:

@@ -66,7 +66,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
     machine = Machine(host_name="broker-a", address=LOOPBACK, home=tmp_path, resolve=lambda host: host)
     broker = Broker(load_broker(given, machine).config, alone=False)
     control = OneAccount()
-    broker.server.dispatcher.guard = Gate(control)
+    broker.parts.server.dispatcher.guard = Gate(control)
     await broker.start()
     yield Guarded(broker, port, control)
     await broker.stop()

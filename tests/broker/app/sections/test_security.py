@@ -13,6 +13,7 @@ import pytest
 from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.app.namesrv import NamesrvParts
 from skylarkmq.broker.app.sections.security import AccessControl
+from skylarkmq.broker.app.sections.usage import UsageControl
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import (
@@ -102,7 +103,7 @@ def access_control(config: DaemonConfig) -> AccessControl:
 
     async def saved(_file: str) -> None: ...
 
-    return AccessControl(config, saved)
+    return AccessControl(config, UsageControl(config.quotas, config.audit), saved)
 
 
 async def call(port: int, code: int, ext: Mapping[str, str], **options: object) -> Received:
@@ -116,7 +117,7 @@ async def test_a_broker_registers_with_its_own_name_server_without_configuration
     assert config.namesrv is not None
     port = config.namesrv.listen_port
     async with started(config) as broker:
-        assert broker.registrar.registered
+        assert broker.parts.registration.registrar.registered
         route = {"topic": "TBW102"}
         assert (await call(port, RequestCode.GET_ROUTEINFO_BY_TOPIC, route)).code == 0
         refused = await call(port, PUT_KV, KV)
@@ -125,8 +126,8 @@ async def test_a_broker_registers_with_its_own_name_server_without_configuration
             "PUT_KV_CONFIG (100) needs an account (namesrvAuth): it is not signed",
         )
         assert (await call(port, PUT_KV, signed(PUT_KV, KV, "skylark-broker", "x"))).code == 16
-    assert broker.name_server is not None
-    assert not broker.name_server.routes.statistics().brokers  # unregistering is signed, too
+    assert broker.parts.registration.name_server is not None
+    assert not broker.parts.registration.name_server.routes.statistics().brokers  # unregistering is signed, too
 
 
 async def test_accounts_of_the_file_change_the_embedded_name_server(tmp_path: Path) -> None:
@@ -146,13 +147,13 @@ async def test_a_broker_registers_with_its_credentials(tmp_path: Path, caplog: p
     async with name_server(names) as server:
         config = broker_config(tmp_path, {"namesrvAddr": address, "innerClientAuthenticationCredentials": ACCOUNT})
         async with started(config) as broker:
-            assert broker.registrar.registered
+            assert broker.parts.registration.registrar.registered
             assert server.routes.statistics().brokers == 1
         assert server.routes.statistics().brokers == 0
         async with started(broker_config(tmp_path, {"namesrvAddr": address})) as broker:
-            assert not broker.registrar.registered
+            assert not broker.parts.registration.registrar.registered
             reason = "refused with code 16: REGISTER_BROKER (103) needs an account (namesrvAuth): it is not signed"
-            assert broker.registrar.statistics().name_servers[0].failure == reason
+            assert broker.parts.registration.registrar.statistics().name_servers[0].failure == reason
     assert f"not registered name_server={address} reason={reason}" in caplog.text
     assert "request refused, namesrvAuth code=REGISTER_BROKER (103) peer=127.0.0.1:" in caplog.text
     assert SECRET not in caplog.text
@@ -178,9 +179,9 @@ async def test_a_broker_registers_with_its_certificate(tmp_path: Path) -> None:
     tls = {"tls.enable": "true", "tls.client.certPath": own.cert, "tls.client.keyPath": own.key}
     async with name_server(names):
         async with started(broker_config(tmp_path, {"namesrvAddr": address, **tls})) as broker:
-            assert broker.registrar.registered
+            assert broker.parts.registration.registrar.registered
         async with started(broker_config(tmp_path, {"namesrvAddr": address, "tls.enable": "true"})) as broker:
-            assert not broker.registrar.registered
+            assert not broker.parts.registration.registrar.registered
 
 
 async def test_changes_from_another_network_need_an_account(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ async def test_changes_from_another_network_need_an_account(tmp_path: Path) -> N
     config = broker_config(tmp_path, networks)
     assert config.namesrv is not None
     async with started(config) as broker:
-        assert broker.registrar.registered
+        assert broker.parts.registration.registrar.registered
         update = await call(config.listen.port, RequestCode.UPDATE_BROKER_CONFIG, {})
         assert update.code == 16
         assert update.remark == (
@@ -281,8 +282,8 @@ async def test_an_embedded_name_server_has_the_quotas_of_its_broker(tmp_path: Pa
         page = await scrape(config.ops.port)
         refused = page.value("skylark_quota_refused_total", scope="client", kind="requests")
         assert refused == codes.count(ResponseCode.SYSTEM_BUSY)
-        await broker.registrar.register_now()
-        assert broker.registrar.registered
+        await broker.parts.registration.registrar.register_now()
+        assert broker.parts.registration.registrar.registered
 
 
 async def test_a_name_server_serves_metrics(tmp_path: Path) -> None:
@@ -375,9 +376,9 @@ def test_metrics_auth_without_accounts_stops_the_start(tmp_path: Path) -> None:
 async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None:
     """Only the networks of administrators apply: runs of sends and pulls cost nothing."""
     async with started(broker_config(tmp_path, {})) as broker:
-        assert broker.server.dispatcher.guard is not None
-        assert not broker.server.dispatcher.guard.checks_data
-        await until(lambda: broker.registrar.registered)
+        assert broker.parts.server.dispatcher.guard is not None
+        assert not broker.parts.server.dispatcher.guard.checks_data
+        await until(lambda: broker.parts.registration.registrar.registered)
 
 
 @pytest.mark.daemon
@@ -457,7 +458,7 @@ async def test_an_administrator_of_4_9_changes_the_embedded_name_server(tmp_path
     """With `namesrvAuth` the accounts of the broker count there, with their permissions."""
     config = broker_config(tmp_path, {"namesrvAuth": "true", **plain_acl(tmp_path)})
     async with started(config) as broker:
-        await until(lambda: broker.registrar.registered)
+        await until(lambda: broker.parts.registration.registrar.registered)
         assert config.namesrv is not None
         async with await RawPeer.connect(config.namesrv.listen_port) as peer:
             assert (await peer.call(PUT_KV, KV)).code == 16
@@ -495,7 +496,7 @@ async def test_users_of_5_3_change_the_embedded_name_server_by_their_rights(tmp_
     assert config.namesrv is not None
     names, create = config.namesrv.listen_port, RequestCode.AUTH_CREATE_USER
     async with started(config) as broker:
-        assert broker.registrar.registered
+        assert broker.parts.registration.registrar.registered
         body = json.dumps({"username": "shop", "password": SECRET, "userType": "Normal"}).encode()
         command = RemotingCommand(code=create, ext={"username": "shop"}, body=body)
         Signer("root", SECRET).sign(command)

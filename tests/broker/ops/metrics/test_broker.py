@@ -124,7 +124,7 @@ async def test_ordered_messages_count_as_fifo(start: Start) -> None:
         assert page.value("rocketmq_messages_in_total", topic="T", message_type="normal") == 3
         assert page.value("rocketmq_messages_in_total", topic="T", message_type="fifo") == 4
         sizes = [value for _, value in page.samples("rocketmq_throughput_in_total", topic="T")]
-        assert sum(sizes) == running.broker.store.max_physical_offset
+        assert sum(sizes) == running.broker.parts.store.max_physical_offset
 
 
 async def test_requests_that_set_a_topic_are_timed(start: Start) -> None:
@@ -169,7 +169,7 @@ async def test_lag_of_a_group(start: Start) -> None:
         await send(peer, b"a", b"b", b"c")
         await join(peer)
         await peer.call(RequestCode.PULL_MESSAGE, PULL | {"maxMsgNums": 2})
-        running.broker.offsets.commit("CG", "T", 0, 1)
+        running.broker.parts.tables.offsets.commit("CG", "T", 0, 1)
         page = await running.scrape()
         labels = {"consumer_group": "CG", "topic": "T", "is_retry": "false", "is_system": "false"}
         assert page.samples("rocketmq_consumer_lag_messages") == [(NODE | labels, 2)]
@@ -178,7 +178,7 @@ async def test_lag_of_a_group(start: Start) -> None:
         assert 0 <= page.value("rocketmq_consumer_lag_latency_milliseconds", topic="T") < 60_000
         assert page.value("rocketmq_consumer_offset", topic="T", group="CG") == 1
         assert page.value("rocketmq_group_diff", group="CG", countOfOnlineConsumers="1", msgModel="1") == 2
-        running.broker.offsets.commit("CG", "T", 0, 3)
+        running.broker.parts.tables.offsets.commit("CG", "T", 0, 3)
         page = await running.scrape()
         assert page.value("rocketmq_consumer_lag_messages", topic="T") == 0
         assert page.value("rocketmq_consumer_lag_latency_milliseconds", topic="T") == 0
@@ -208,7 +208,7 @@ async def test_every_sample_is_in_the_catalogue(start: Start) -> None:
         await send(peer, b"a")
         await join(peer)
         await peer.call(RequestCode.PULL_MESSAGE, PULL)
-        running.broker.offsets.commit("CG", "T", 0, 0)
+        running.broker.parts.tables.offsets.commit("CG", "T", 0, 0)
         page = await running.scrape()
     expected = {name + suffix: row for name, row in CATALOGUE.items() for suffix in suffixes.get(row.kind, ("",))}
     found = [family for family in page.families if family.name.startswith(("rocketmq_", "skylark_"))]
@@ -227,7 +227,7 @@ async def test_a_deleted_topic_loses_its_series(start: Start) -> None:
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b", topic="gone")
         await peer.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "gone"})
-        running.broker.offsets.commit("CG", "gone", 0, 1)
+        running.broker.parts.tables.offsets.commit("CG", "gone", 0, 1)
         page = await running.scrape()
         assert page.samples("rocketmq_messages_in_total", topic="gone")
         assert page.samples("rocketmq_consumer_offset", topic="gone")
@@ -242,7 +242,7 @@ async def test_a_deleted_topic_loses_its_series(start: Start) -> None:
 async def test_retries_and_dead_letters_belong_to_their_group(start: Start) -> None:
     """They do not count as traffic of topics; retries, offsets and dead letters are exported by group."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
-        running.broker.topics.create_for_group("%DLQ%CG")
+        running.broker.parts.tables.topics.create_for_group("%DLQ%CG")
         await send(peer, b"a", b"b", topic="%RETRY%CG")
         retried = SEND | {"b": "%RETRY%CG", "j": 20, "l": 16}
         assert (await peer.call(RequestCode.SEND_MESSAGE_V2, retried, b"c", version=VERSION)).code == 0

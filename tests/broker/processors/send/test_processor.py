@@ -11,7 +11,7 @@ import pytest
 
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.app.sections.production import Production, ProductionConfig
-from skylarkmq.broker.app.sections.tables import Tables
+from skylarkmq.broker.app.sections.tables import Tables, TablesConfig
 from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
@@ -60,10 +60,12 @@ class Sends:
         self.store.load()
         self.store.start()
         tables = Tables(
-            LimitsConfig(),
-            TopicsConfig(cluster_name="C", broker_name="b"),
-            GroupsConfig(**settings.pop("groups", {})),
-            OffsetsConfig(),
+            TablesConfig(
+                LimitsConfig(),
+                TopicsConfig(cluster_name="C", broker_name="b"),
+                GroupsConfig(**settings.pop("groups", {})),
+                OffsetsConfig(),
+            ),
             lambda: NOW,
         )
         self.topics, self.groups = tables.topics, tables.groups
