@@ -70,10 +70,16 @@ class Quotas:
     """The quotas of a broker. `now_ns` is the clock of `Connection.arrived_s`. `delivered` returns the bytes that a
     group has received from a topic since the start."""
 
-    def __init__(self, config: QuotaConfig, refusals: Refusals, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: QuotaConfig,
+        refusals: Refusals,
+        now_ns: Callable[[], int],
+        delivered: Callable[[str, str], int] = lambda _topic, _group: 0,
+    ) -> None:
         self._refusals = refusals
         self._now_ns = now_ns
-        self.delivered: Callable[[str, str], int] = _nothing_delivered
+        self._delivered = delivered
         self._meters = {scope: Meters() for scope in Scope}
         self._active: list[Scope] = []
         self._reserved: dict[Connection, RemotingCommand] = {}
@@ -193,7 +199,7 @@ class Quotas:
         if header is None or not topic_of(command) or len(header.consumer_group) > MAX_GROUP_LENGTH:
             return 0
         key = (header.topic, header.consumer_group)
-        total = self.delivered(*key)
+        total = self._delivered(*key)
         before = self._delivered_before.pop(key, total)
         if len(self._delivered_before) >= MAX_KEYS:
             self._delivered_before.popitem(last=False)
@@ -220,10 +226,6 @@ class Quotas:
     def _refusal(self, scope: Scope, kind: Kind, key: str) -> RequestError:
         most = self._meters[scope].rates[list(Kind).index(kind)]
         return self._refusals.error(scope, kind.value, setting_of(scope, f"{kind.value}_per_second"), most, key)
-
-
-def _nothing_delivered(_topic: str, _group: str) -> int:
-    return 0
 
 
 def rates_of(config: QuotaConfig, scope: Scope) -> Amounts:

@@ -25,6 +25,7 @@ from skylarkmq.broker.base.clocks import steady_ms, wall_ms
 from skylarkmq.broker.base.errors import DaemonEnded
 from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.calls.client_calls import ClientCalls
 from skylarkmq.broker.remoting.boss import RemotingServer
@@ -53,8 +54,9 @@ class Parts:
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
         self.files = TableFiles(config.store.store_path_root_dir / CONFIG_DIRECTORY)
-        self.tables = Tables(tables_config(config), wall_ms)
-        self.usage = UsageControl(config.quotas, config.audit)
+        self.deliveries = DeliveryCounters()
+        self.usage = UsageControl(config.quotas, config.audit, self.deliveries.bytes)
+        self.tables = Tables(tables_config(config), wall_ms, self.usage.created)
         self.access = AccessControl(config, self.usage, self.files.saved)
         self.registration = Registration(config, self.tables.topics, self.tls, client_tls, self.access.signer)
         self.replication = Replication(config, self.store, self.tls, client_tls, self._fail)
@@ -70,7 +72,8 @@ class Parts:
         tables, store, arrivals, pools = self.tables, self.store, self.arrivals, self.pools
         rights, latencies = self.access.message_rights, self.server.dispatcher.latencies
         self.consumption = Consumption(
-            consumption_config(config), tables, store, arrivals, latencies, rights, self.loop, steady_ms
+            *(consumption_config(config), tables, store, arrivals, self.deliveries, latencies, rights),
+            *(self.loop, steady_ms, self.replication.has_master),
         )
         self.measurements = Measurements(store, self.consumption.pulls, pools, latencies, self.loop)
         self.delivery = BackgroundDelivery(delivery_config(config), tables, store, arrivals, wall_ms, steady_ms)
@@ -87,7 +90,7 @@ class Parts:
             *(self.delivery.deferral, calls, rights, wall_ms),
         )
         self.administration = Administration(
-            *(administration_config(config, wall_ms()), tables, store, arrivals, self.consumption.pulls.deliveries),
+            *(administration_config(config, wall_ms()), tables, store, arrivals, self.deliveries),
             *(calls, waits_of(self.files, tables.offsets, self.registration.registrar.register_now)),
             self._figures(),
             wall_ms,
@@ -145,12 +148,11 @@ class Parts:
         self.administration.attach()
         self.delivery.attach()
         self.access.attach(dispatcher, name_server)
-        self.usage.attach(selector, name_server, self.tables, self.arrivals, self.consumption.pulls.deliveries)
+        self.usage.attach(selector, name_server, self.tables, self.arrivals)
 
     def follow(self) -> None:
         """Make the parts of a slave. Call it once the store is loaded."""
         self.replication.follow(self.registration, self.tables, self.delivery)
-        self.consumption.pulls.has_master = self.replication.has_master
 
     def _fail(self, reason: DaemonEnded) -> None:
         if not self.failure.done():

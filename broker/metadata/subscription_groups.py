@@ -41,9 +41,16 @@ class GroupsStatistics(msgspec.Struct, frozen=True):
 
 
 class SubscriptionGroups:
-    """Consumer groups by name. `clock` returns Unix ms, for versions."""
+    """Consumer groups by name. `clock` returns Unix ms, for versions. `creations` counts new groups; None: they are not
+    counted."""
 
-    def __init__(self, config: GroupsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupsConfig,
+        clock: Callable[[], int],
+        limits: Limits | None = None,
+        creations: Creations | None = None,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
@@ -53,7 +60,7 @@ class SubscriptionGroups:
         self._listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[str], None]] = []
         self.version = DataVersion()
-        self.creations: Creations | None = None
+        self._creations = creations
 
     def __repr__(self) -> str:
         return f"<SubscriptionGroups groups={len(self._groups)} version={self.version.counter}>"
@@ -135,14 +142,14 @@ class SubscriptionGroups:
         if new and len(self._groups) + len(new) > limits.groups.most:
             what = f"group {new[0]}" if len(new) == 1 else f"{len(new)} more groups"
             raise limits.groups.refusal(f"{what} besides {len(self._groups)}")
-        if new and self.creations is not None:
-            self.creations.check(new)
+        if new and self._creations is not None:
+            self._creations.check(new)
 
     def _put(self, group: SubscriptionGroupConfig) -> None:
         is_new = group.group_name not in self._groups
         self._groups[group.group_name] = group
-        if is_new and self.creations is not None:
-            self.creations.note(group.group_name)
+        if is_new and self._creations is not None:
+            self._creations.note(group.group_name)
         self._changed()
 
     def delete(self, name: str) -> bool:

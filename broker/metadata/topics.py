@@ -59,9 +59,16 @@ class TopicsStatistics(msgspec.Struct, frozen=True):
 
 
 class TopicTable:
-    """Topics by name. `clock` returns Unix ms, for versions."""
+    """Topics by name. `clock` returns Unix ms, for versions. `creations` counts new topics; None: they are not
+    counted."""
 
-    def __init__(self, config: TopicsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        config: TopicsConfig,
+        clock: Callable[[], int],
+        limits: Limits | None = None,
+        creations: Creations | None = None,
+    ) -> None:
         self._config = config
         self._limits = limits = limits or Limits()
         self._queues = 0  # of all topics
@@ -75,7 +82,7 @@ class TopicTable:
         self._delete_listeners: list[Callable[[str], None]] = []
         self._own = {topic.topic_name: topic for topic in _topics_at_start(config)}
         self.version = DataVersion()
-        self.creations: Creations | None = None
+        self._creations = creations
 
     def __repr__(self) -> str:
         return f"<TopicTable topics={len(self._topics)} version={self.version.counter}>"
@@ -213,8 +220,8 @@ class TopicTable:
             raise limits.topics.refusal(f"{new} more topics than {len(self._topics)}")
         if queues > 0 and self._queues + queues > limits.queues.most:
             raise limits.queues.refusal(f"{queues} more queues than {self._queues}")
-        if new and self.creations is not None:
-            self.creations.check([topic.topic_name for topic in topics if topic.topic_name not in self._topics])
+        if new and self._creations is not None:
+            self._creations.check([topic.topic_name for topic in topics if topic.topic_name not in self._topics])
 
     def delete(self, name: str) -> bool:
         """Remove a topic; False if it did not exist."""
@@ -269,8 +276,8 @@ class TopicTable:
         known = self._topics.get(topic.topic_name)
         self._queues += queues_of(topic) - (0 if known is None else queues_of(known))
         self._topics[topic.topic_name] = topic
-        if known is None and self.creations is not None:
-            self.creations.note(topic.topic_name)
+        if known is None and self._creations is not None:
+            self._creations.note(topic.topic_name)
         self._changed()
 
     def _changed(self) -> None:

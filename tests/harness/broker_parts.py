@@ -65,6 +65,7 @@ class BrokerParts:
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.clock = Clock()
+        self.has_master = False
         self.timers = Timers()
         self.pool = Pool("pull", 100_000)
         self.arrivals = Arrivals(self.timers, self.pool)
@@ -99,10 +100,12 @@ class BrokerParts:
             tables,
             self.store,
             self.arrivals,
+            DeliveryCounters(),
             self.dispatcher.latencies,
             settings.get("rights", AllMessages()),
             self.loop,
             self.clock,
+            lambda: self.has_master,
         )
         consumption.register(self.dispatcher, defaultdict(lambda: self.pool))
         consumption.attach(self.selector)

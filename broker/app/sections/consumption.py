@@ -1,5 +1,6 @@
 """The requests of consumers: pulls, client sessions, committed offsets, queue locks and queries."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from skylarkmq.broker.access.message_rights import MessageRights
@@ -7,6 +8,7 @@ from skylarkmq.broker.app.sections.registering import Pools, Serves, register
 from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.calls.group_notifications import Callbacks, GroupNotifications
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
@@ -37,7 +39,11 @@ class ConsumptionConfig(NamedTuple):
 
 
 class Consumption:
-    """The requests of consumers. `loop` runs the notifications of groups; `steady_ms` is never set."""
+    """The requests of consumers.
+
+    `deliveries` counts the messages that groups receive. `loop` runs the notifications of groups. `steady_ms` is never
+    set. `has_master`, for a slave: returns whether its master is known.
+    """
 
     def __init__(
         self,
@@ -45,17 +51,19 @@ class Consumption:
         tables: Tables,
         store: MessageStore,
         arrivals: Arrivals,
+        deliveries: DeliveryCounters,
         latencies: Latencies,
         rights: MessageRights,
         loop: Callbacks,
         steady_ms: Clock,
+        has_master: Callable[[], bool],
     ) -> None:
         topics, groups, offsets, sessions = tables.topics, tables.groups, tables.offsets, tables.sessions
         self._tables = tables
         self._arrivals = arrivals
         self._steady_ms = steady_ms
         checks = PullChecks(config.pull, topics, groups, sessions)
-        self.pulls = PullProcessor(config.pull, checks, store, offsets, arrivals, latencies)
+        self.pulls = PullProcessor(*(config.pull, checks, store, offsets, arrivals, latencies), deliveries, has_master)
         self.notices = GroupNotifications(loop, sessions)
         self.clients = ClientManageProcessor(
             config.clients, sessions, groups, topics, self.notices, rights, steady_ms, tables.limits

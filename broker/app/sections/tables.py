@@ -4,6 +4,7 @@ limits.
 
 from typing import Final, NamedTuple
 
+from skylarkmq.broker.access.created_names import CreatedNames
 from skylarkmq.broker.app.sections.table_files import Kept
 from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
@@ -31,12 +32,14 @@ class TablesConfig(NamedTuple):
 
 
 class Tables:
-    """The tables of one broker. `now_ms` returns Unix time."""
+    """The tables of one broker. `now_ms` returns Unix time. `created` counts the topics and groups that accounts
+    create; None: they are not counted."""
 
-    def __init__(self, config: TablesConfig, now_ms: Clock) -> None:
+    def __init__(self, config: TablesConfig, now_ms: Clock, created: CreatedNames | None = None) -> None:
+        topics, groups = (None, None) if created is None else (created.topics, created.groups)
         self.limits = Limits(config.limits)
-        self.topics = TopicTable(config.topics, now_ms, self.limits)
-        self.groups = SubscriptionGroups(config.groups, now_ms, self.limits)
+        self.topics = TopicTable(config.topics, now_ms, self.limits, topics)
+        self.groups = SubscriptionGroups(config.groups, now_ms, self.limits, groups)
         self.offsets = ConsumerOffsetTable(config.offsets, now_ms, self.limits)
         self.sessions = ClientSessions()
 

@@ -18,7 +18,6 @@ from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.quotas import Quotas
 from skylarkmq.broker.app.sections.table_files import Kept
 from skylarkmq.broker.app.sections.tables import Tables
-from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.remoting.selector import Selector
@@ -65,14 +64,17 @@ def of_clients(config: QuotaConfig) -> QuotaConfig:
 
 
 class UsageControl:
-    """The quotas and the audit log of one broker. `namesrv`: the quotas of its embedded name server's port. `audit`
-    None: there is no audit log."""
+    """The quotas and the audit log of one broker.
 
-    def __init__(self, quotas: QuotaConfig, audit: AuditConfig) -> None:
+    `delivered` returns the bytes that a group has received from a topic. `namesrv`: the quotas of the port of the
+    embedded name server. `audit` None: there is no audit log.
+    """
+
+    def __init__(self, quotas: QuotaConfig, audit: AuditConfig, delivered: Callable[[str, str], int]) -> None:
         self._config = quotas
         self.audit = audit_log_of(audit)
         self.refusals = Refusals()
-        self.quotas = Quotas(quotas, self.refusals, time.monotonic_ns)
+        self.quotas = Quotas(quotas, self.refusals, time.monotonic_ns, delivered)
         self.counted = CountedQuotas(quotas, self.refusals)
         self.created = CreatedNames(quotas, self.refusals)
         self.namesrv = ClientQuotas(quotas, self.refusals)
@@ -103,23 +105,14 @@ class UsageControl:
         """Return the table that is loaded before the start and saved when it changes."""
         return [Kept(self.created, CREATED_NAMES_FILE, decode_created_names)]
 
-    def attach(
-        self,
-        selector: Selector,
-        name_server: NameServer | None,
-        tables: Tables,
-        arrivals: Arrivals,
-        deliveries: DeliveryCounters,
-    ) -> None:
+    def attach(self, selector: Selector, name_server: NameServer | None, tables: Tables, arrivals: Arrivals) -> None:
         """Count what clients use. `name_server`: the embedded one, if there is one."""
         if name_server is not None:
             self.namesrv.attach(name_server.remoting.selector)
         self._arrivals = arrivals
-        self.quotas.delivered = deliveries.bytes
         selector.may_open = self.counted.may_open
         selector.on_close(self.counted.closed)
         selector.on_close(self.quotas.forget)
-        tables.topics.creations, tables.groups.creations = self.created.topics, self.created.groups
         tables.topics.on_delete(self.created.topics.forget)
         tables.topics.on_delete(self.quotas.forget_topic)
         tables.groups.on_delete(self.created.groups.forget)

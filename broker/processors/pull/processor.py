@@ -76,7 +76,10 @@ class PullStatistics(msgspec.Struct, frozen=True):
 
 
 class PullProcessor:
-    """Serves pulls from the store."""
+    """Serves pulls from the store.
+
+    `deliveries` counts the messages of the responses. `has_master`, for a slave: returns whether its master is known.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,8 @@ class PullProcessor:
         offsets: ConsumerOffsetTable,
         arrivals: Arrivals,
         latencies: Latencies,
+        deliveries: DeliveryCounters,
+        has_master: Callable[[], bool],
     ) -> None:
         self._checks = checks
         self._store = store
@@ -93,10 +98,9 @@ class PullProcessor:
         self._arrivals = arrivals
         self._latencies = latencies
         self.fall_behind = FallBehind()
-        self.deliveries = DeliveryCounters()
-        self._fast_path = FastPathPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
-        self.has_master: Callable[[], bool] = lambda: False
-        """For a slave: whether its master is known."""
+        self.deliveries = deliveries
+        self._fast_path = FastPathPulls(checks, store, offsets, latencies, self.fall_behind, deliveries)
+        self._has_master = has_master
         self.invalidate = self._fast_path.invalidate
         self._found = 0
         self._missed = 0
@@ -167,7 +171,7 @@ class PullProcessor:
         suggested_broker = suggested_broker_id(config, admitted.group, behind_memory=result.behind_memory)
         if config.is_slave:
             answer = SlaveResult(code, result, suggested_broker)
-            code, result, suggested_broker = on_slave(answer, offset, admitted.group, has_master=self.has_master())
+            code, result, suggested_broker = on_slave(answer, offset, admitted.group, has_master=self._has_master())
         if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         is_oneway = command.is_oneway

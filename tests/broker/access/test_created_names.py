@@ -23,9 +23,9 @@ class Tables:
 
     def __init__(self, **settings: int) -> None:
         self.created = CreatedNames(QuotaConfig(**settings), Refusals())
-        self.topics = TopicTable(TopicsConfig(cluster_name="Cluster", broker_name="broker"), lambda: 0)
-        self.groups = SubscriptionGroups(GroupsConfig(), lambda: 0)
-        self.topics.creations, self.groups.creations = self.created.topics, self.created.groups
+        config = TopicsConfig(cluster_name="Cluster", broker_name="broker")
+        self.topics = TopicTable(config, lambda: 0, creations=self.created.topics)
+        self.groups = SubscriptionGroups(GroupsConfig(), lambda: 0, creations=self.created.groups)
         self.topics.on_delete(self.created.topics.forget)
         self.groups.on_delete(self.created.groups.forget)
         self.topics.load(None)

@@ -47,7 +47,9 @@ class Quoted:
         self.clock = Clock()
         self.refusals = Refusals()
         self.config = QuotaConfig(**({"quota_burst_mills": 1_000} | settings))
-        self.quotas = Quotas(self.config, self.refusals, self.clock)
+        self.delivered: dict[str, int] = {}  # bytes of each group
+        delivered = self.delivered
+        self.quotas = Quotas(self.config, self.refusals, self.clock, lambda _topic, group: delivered.get(group, 0))
         self.dispatcher = Dispatcher()
 
     def connection(self, host: str = "10.0.0.1") -> Connection:
@@ -207,8 +209,8 @@ async def test_topics_have_quotas_of_their_own() -> None:
 async def test_bytes_delivered_from_a_topic_count_with_the_next_pull_of_the_group() -> None:
     """Each group's messages count for the topic."""
     quoted = Quoted(quota_topic_bytes_out_per_second=1_000)
-    delivered = {"G": 500}
-    quoted.quotas.delivered = lambda _topic, group: delivered.get(group, 0)
+    delivered = quoted.delivered
+    delivered["G"] = 500
     connection = quoted.connection()
     assert quoted.outcome(connection, pull()) == 0
     delivered["G"] += 1_500

@@ -103,7 +103,7 @@ def access_control(config: DaemonConfig) -> AccessControl:
 
     async def saved(_file: str) -> None: ...
 
-    return AccessControl(config, UsageControl(config.quotas, config.audit), saved)
+    return AccessControl(config, UsageControl(config.quotas, config.audit, lambda _topic, _group: 0), saved)
 
 
 async def call(port: int, code: int, ext: Mapping[str, str], **options: object) -> Received:

@@ -45,25 +45,25 @@ async def test_every_pull_is_refused_without_slave_read_enable(tmp_path: Path) -
 
 async def test_new_messages_are_served_and_the_next_pull_goes_to_the_master(parts: BrokerParts) -> None:
     """Without a master the consumer stays at the broker of its group."""
-    parts.pulls.has_master = lambda: True
+    parts.has_master = True
     assert answer(parts.peer().call(pull())) == (0, "0", "2")
-    parts.pulls.has_master = lambda: False
+    parts.has_master = False
     assert answer(parts.peer().call(pull())) == (0, "3", "2")
 
 
 async def test_old_messages_are_read_from_here(tmp_path: Path) -> None:
     """A group that reads from disk stays at whichBrokerWhenConsumeSlowly."""
     for parts in parts_of(tmp_path, slave_read_enable=True, access_message_in_memory_max_ratio=0):
-        parts.pulls.has_master = lambda: True
+        parts.has_master = True
         assert answer(parts.peer().call(pull(max_msg_nums=1)))[1] == "2"
 
 
 async def test_a_pull_at_the_end_goes_to_the_master_or_is_parked(parts: BrokerParts) -> None:
     """The master parks it; without one, this broker does."""
-    parts.pulls.has_master = lambda: True
+    parts.has_master = True
     request = pull(queue_offset=2, suspend_ms=WAIT_MS)
     assert answer(parts.peer().call(request)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0", "2")
-    parts.pulls.has_master = lambda: False
+    parts.has_master = False
     peer = parts.peer()
     peer.send(pull(queue_offset=2, suspend_ms=WAIT_MS))
     assert peer.received == []
@@ -75,7 +75,7 @@ async def test_a_pull_at_the_end_goes_to_the_master_or_is_parked(parts: BrokerPa
 @pytest.mark.parametrize("has_master", [True, False])
 async def test_offsets_are_not_corrected(parts: BrokerParts, has_master: bool) -> None:
     """This copy may lack messages that the master has: the client keeps its offset and asks again."""
-    parts.pulls.has_master = lambda: has_master
+    parts.has_master = has_master
     for fields in ({"queue_offset": 100}, {"queue_id": 1, "queue_offset": 7}):
         expected = str(fields["queue_offset"])
         assert answer(parts.peer().call(pull(**fields)))[::2] == (ResponseCode.PULL_RETRY_IMMEDIATELY, expected)
