@@ -71,11 +71,33 @@ class DeferralStatistics(msgspec.Struct, frozen=True):
     delayed: int
 
 
+class RequestedDelays:
+    """The delays that messages request, by level or by time. `by_topic`: in seconds, by real topic."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, Histogram] = {}
+
+    def __repr__(self) -> str:
+        return f"<RequestedDelays topics={len(self.by_topic)}>"
+
+    def note(self, topic: str, seconds: float) -> None:
+        """Count a message of `topic` that is deferred by `seconds`."""
+        requested = self.by_topic.get(topic)
+        if requested is None:
+            requested = self.by_topic[topic] = Histogram(DELAY_BOUNDS_S)
+        requested.note(seconds)
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the figures of a deleted topic."""
+        self.by_topic.pop(topic, None)
+
+
 class Deferral:
     """Rewrites messages that must be deferred.
 
     `delays_ms`: the delay of each level, level 1 first. `check_timer` raises RequestError for properties that request
-    an invalid time: a half message must be rejected when it is sent, not when it is committed.
+    an invalid time: a half message must be rejected when it is sent, not when it is committed. `requested` counts the
+    delays by level.
     """
 
     def __init__(
@@ -85,6 +107,7 @@ class Deferral:
         half: Defer | None = None,
         fast_defers: Mapping[str, FastDefer] = MappingProxyType({}),
         check_timer: Callable[[dict[str, str], int], None] = lambda _properties, _now_ms: None,
+        requested: RequestedDelays | None = None,
     ) -> None:
         self._delays_ms = delays_ms
         self._check_timer = check_timer
@@ -92,8 +115,7 @@ class Deferral:
         self._half = half
         self._fast_defers = {PropertyName.DELAY: self._defer_by_level_fast, **fast_defers}
         self._delayed = 0
-        self.requested: dict[str, Histogram] = {}
-        """By real topic, the requested delays in seconds."""
+        self._note_request = (requested or RequestedDelays()).note
 
     def __repr__(self) -> str:
         return f"<Deferral levels={len(self._delays_ms)} delayed={self._delayed}>"
@@ -140,7 +162,7 @@ class Deferral:
         if level > len(self._delays_ms):
             return False
         self._delayed += 1
-        self.note_request(append.topic, self._delays_ms[level - 1] / 1000)
+        self._note_request(append.topic, self._delays_ms[level - 1] / 1000)
         redirect_encoded(append, SystemTopic.SCHEDULE, level - 1)
         return True
 
@@ -152,20 +174,9 @@ class Deferral:
             properties.pop(name, None)
         properties[PropertyName.DELAY] = str(level)
         self._delayed += 1
-        self.note_request(append.topic, self._delays_ms[level - 1] / 1000)
+        self._note_request(append.topic, self._delays_ms[level - 1] / 1000)
         redirect(append, properties, SystemTopic.SCHEDULE, level - 1)
         return None
-
-    def note_request(self, topic: str, seconds: float) -> None:
-        """Count a message of `topic` that is deferred by `seconds`."""
-        requested = self.requested.get(topic)
-        if requested is None:
-            requested = self.requested[topic] = Histogram(DELAY_BOUNDS_S)
-        requested.note(seconds)
-
-    def forget_topic(self, topic: str) -> None:
-        """Remove the figures of a deleted topic."""
-        self.requested.pop(topic, None)
 
 
 def redirect(append: Append, properties: dict[str, str], topic: str, queue_id: int) -> None:

@@ -24,7 +24,7 @@ from skylarkmq.broker.app.sections.tables import Tables
 from skylarkmq.broker.base.clocks import Clock
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral, RequestedDelays
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
@@ -105,7 +105,8 @@ class BackgroundDelivery:
         self._delivers = not config.is_slave
         self.puts = InternalPuts(store)
         self.transactions = Transactions(config.transactions)
-        self.timers = Timers(config.timers, store, now_ms)
+        self.requested_delays = RequestedDelays()
+        self.timers = Timers(config.timers, store, now_ms, requested=self.requested_delays)
         fast_defers = dict.fromkeys(TIMER_REQUESTS, self.timers.admission.defer_fast)
         self.deferral = Deferral(
             config.delays_ms,
@@ -113,8 +114,8 @@ class BackgroundDelivery:
             self.transactions.half,
             {**fast_defers, PropertyName.TRANSACTION_PREPARED: self.transactions.defer_half_fast},
             self.timers.admission.check,
+            self.requested_delays,
         )
-        self.timers.admission.note_request = self.deferral.note_request
         ends = TransactionEnds(
             *(self.transactions, store, self.puts, self.deferral.defer, tables.offsets, tables.sessions),
             *(now_ms, steady_ms),
@@ -185,7 +186,7 @@ class BackgroundDelivery:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the state of a deleted topic."""
-        self.deferral.forget_topic(topic)
+        self.requested_delays.forget_topic(topic)
         self.timers.forget_topic(topic)
         self.transactions.forget_topic(topic)
 

@@ -182,7 +182,7 @@ class Pages:
             plain_acl=access.plain_acl,
             auth=access.auth,
             delay=delivery.delay,
-            delays_requested=delivery.deferral.requested,
+            delays_requested=delivery.requested_delays.by_topic,
             timers=delivery.timers,
             transactions=delivery.transactions,
             transaction_checks=delivery.transaction_checks,

@@ -67,7 +67,8 @@ class TimerAdmission:
     """The `timers` of a Deferral.
 
     `count_at` returns the number of messages in a slot; `chance` returns numbers from 0 to 1; `problem` returns why no
-    message may wait at present, "" if messages may.
+    message may wait at present, "" if messages may. `note_request` is called with the topic of each accepted message
+    and its delay in seconds.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class TimerAdmission:
         count_at: Callable[[int], int],
         chance: Callable[[], float] = random.random,
         problem: Callable[[], str] = lambda: "",
+        note_request: Callable[[str, float], None] = lambda _topic, _seconds: None,
     ) -> None:
         self._config = config
         self._count_at = count_at
@@ -83,8 +85,7 @@ class TimerAdmission:
         self._problem = problem
         self._accepted = 0
         self._refused = 0
-        self.note_request: Callable[[str, float], None] = lambda _topic, _seconds: None
-        """Called with the topic of each accepted message and its delay in seconds."""
+        self._note_request = note_request
 
     def __repr__(self) -> str:
         return f"<TimerAdmission accepted={self._accepted} refused={self._refused}>"
@@ -153,7 +154,7 @@ class TimerAdmission:
         if len(append.properties) > MAX_PROPERTIES_BYTES - RESERVED_BYTES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         self._accepted += 1
-        self.note_request(topic, delay_ms / 1000)
+        self._note_request(topic, delay_ms / 1000)
         return None
 
     def _is_congested(self, out_ms: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.delivery.deferral import RequestedDelays
 from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
@@ -62,10 +63,15 @@ class _Rate:
 
 
 class Timers:
-    """The timers of one store. `now_ms` returns Unix time."""
+    """The timers of one store. `now_ms` returns Unix time. `requested` counts the delays of accepted messages."""
 
     def __init__(
-        self, config: TimersConfig, store: MessageStore, now_ms: Callable[[], int], disk: Disk | None = None
+        self,
+        config: TimersConfig,
+        store: MessageStore,
+        now_ms: Callable[[], int],
+        disk: Disk | None = None,
+        requested: RequestedDelays | None = None,
     ) -> None:
         self._config = config
         self._now_ms = now_ms
@@ -80,7 +86,10 @@ class Timers:
         )
         self.files = files = TimerFiles(files_config, store, disk, self.counts.take)
         self.admission = TimerAdmission(
-            config.admission, lambda out_ms: files.wheel.slot(out_ms).messages, problem=lambda: files.problem
+            config.admission,
+            lambda out_ms: files.wheel.slot(out_ms).messages,
+            problem=lambda: files.problem,
+            note_request=(requested or RequestedDelays()).note,
         )
         self.delivery = TimerDelivery(store, files, self.counts, precision_ms, config.window_ms, now_ms)
         self._enqueue_rate = _Rate()

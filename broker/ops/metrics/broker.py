@@ -98,7 +98,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
     delay: DelayDelivery
-    delays_requested: Mapping[str, Histogram]  # of Deferral
+    delays_requested: Mapping[str, Histogram]  # of RequestedDelays
     timers: Timers
     calls: ClientCalls
     replies: Replies

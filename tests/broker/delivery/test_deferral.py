@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Deferral, needs_deferral
+from skylarkmq.broker.delivery.deferral import Deferral, RequestedDelays, needs_deferral
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
@@ -146,11 +146,13 @@ def test_which_properties_need_a_deferral(properties: dict[str, str], *, needs: 
 
 def test_requested_delays_are_counted_by_topic() -> None:
     """For the histogram of delays; the figures of a deleted topic are removed."""
-    deferral = Deferral(DELAYS)
+    requested = RequestedDelays()
+    deferral = Deferral(DELAYS, requested=requested)
     for level in ("1", "3", "3"):
         deferral.defer(*made({"DELAY": level}), NOW)
-    assert (deferral.requested["T"].count, deferral.requested["T"].total) == (3, 21)
+    assert (requested.by_topic["T"].count, requested.by_topic["T"].total) == (3, 21)
     assert deferral.statistics().delayed == 3
     assert repr(deferral) == "<Deferral levels=3 delayed=3>"
-    deferral.forget_topic("T")
-    assert deferral.requested == {}
+    assert repr(requested) == "<RequestedDelays topics=1>"
+    requested.forget_topic("T")
+    assert requested.by_topic == {}

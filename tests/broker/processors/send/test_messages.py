@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Deferral, FastDefer, no_fast_deferral
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Deferral, FastDefer, RequestedDelays, no_fast_deferral
 from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.processors.send.messages import SendMessages
@@ -44,12 +44,15 @@ class Sending:
     def __init__(self, *, is_short: bool, **settings: bool) -> None:
         config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=bytes(8), **settings)
         self.transactions = Transactions(config)
-        self.timers = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
+        self.requested = RequestedDelays()
+        self.timers = TimerAdmission(TimerConfig(), lambda _out_ms: 0, note_request=self.requested.note)
         fast_defers: dict[str, FastDefer] = {
             **dict.fromkeys(TIMER_REQUESTS, self.timers.defer_fast),
             "TRAN_MSG": self.transactions.defer_half_fast,
         }
-        self.deferral = Deferral((1_000, 5_000, 10_000), self.timers.defer, self.transactions.half, fast_defers)
+        self.deferral = Deferral(
+            *((1_000, 5_000, 10_000), self.timers.defer, self.transactions.half, fast_defers), requested=self.requested
+        )
         self.granted = 0
         completion = PropertyCompletion("C", lambda: "MADE")
         defer_fast = self._defer_fast if is_short else no_fast_deferral
@@ -70,7 +73,7 @@ class Sending:
         except RequestError as refusal:
             return refusal.code, refusal.remark
         counted = self.timers.statistics(), self.deferral.statistics(), len(self.transactions._incoming)
-        asked = {topic: list(buckets.counts) for topic, buckets in self.deferral.requested.items()}
+        asked = {topic: list(buckets.counts) for topic, buckets in self.requested.by_topic.items()}
         stored = decode_properties(append.properties.decode())
         fields = append.topic, append.queue_id, append.tags_code, append.flag, append.sys_flag, append.status
         return *fields, append.born_timestamp, append.reconsume_times, stored, key, queue_id, counted, asked
