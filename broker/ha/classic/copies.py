@@ -17,7 +17,10 @@ from skylarkmq.broker.store.log.append import PutStatus
 
 
 class SlaveCopies:
-    """The `Copies` of a SYNC_MASTER. `acked`: the last reports of the connected slaves."""
+    """The `Copies` of a SYNC_MASTER. `acked`: the last reports of the connected slaves.
+
+    Set by `MessageStore.replicate`: `moved`. It is of the flush of the log, which reads `copied`.
+    """
 
     is_visible_first: Final = True  # a message is readable once this broker's own flush allows it
 

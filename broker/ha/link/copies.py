@@ -18,7 +18,10 @@ Keep: TypeAlias = Callable[[int, Callable[[OSError | None], None]], None]
 
 
 class LinkCopies:
-    """`copied` is the committed end, which includes the own sync. Messages are visible once they are committed."""
+    """`copied` is the committed end, which includes the own sync. Messages are visible once they are committed.
+
+    Set by `MessageStore.replicate`: `moved`. It is of the flush of the log, which reads `copied`.
+    """
 
     is_visible_first: Final = False
     moved: Callable[[], None]

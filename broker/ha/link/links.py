@@ -56,7 +56,11 @@ class LinkSettings(msgspec.Struct, frozen=True):
 
 
 class Links:
-    """`post` receives events of the core. `committed` returns what the node knows to be committed."""
+    """The links of one node. `committed` returns what the node knows to be committed.
+
+    Set by `LinkMember.start`: `post`, which receives events of the core, and `copy`. Both are of the Runner, which is
+    made with the links, because it sends through them.
+    """
 
     def __init__(
         self,

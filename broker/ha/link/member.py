@@ -212,10 +212,8 @@ class LinkMember:
             replicated = LeaderLog(store, node, host, self.copies, self._now_ms)
         else:
             replicated = FollowerLog(replica, self._bytes, store)
-        runner = Runner(self._node, replicated, self._files, self._disk, self._end)
-        runner.links = self.links
-        if self.copies is not None:
-            runner.stepped = self.copies.settle
+        stepped = (lambda: None) if self.copies is None else self.copies.settle
+        runner = Runner(self._node, replicated, self._files, self._disk, self.links, self._end, stepped=stepped)
         self.links.post, self.links.copy = runner.post, runner.copy
         if self._config.leads:
             runner.decisions = LeaderDecisions(

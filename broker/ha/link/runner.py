@@ -139,13 +139,13 @@ class Messenger(Protocol):
 
 
 class Runner:
-    """Runs one node. `ended` is called once, with the reason, when the node has to restart or stop.
+    """Runs one node. `ended` is called once, with the reason, when the node has to restart or stop. `stepped` is called
+    after the effects of an event, and of those that it caused.
 
-    `decisions` and `links` are set before `start`: they post their events here.
+    Set before `start`: `decisions`, because decisions need `post`.
     """
 
     decisions: Decisions
-    links: Messenger
 
     def __init__(
         self,
@@ -153,13 +153,16 @@ class Runner:
         replicated: ReplicatedLog,
         files: StateFiles,
         disk: DiskCalls,
+        links: Messenger,
         ended: Callable[[Restart | Stop], None],
         now: Callable[[], float] = lambda: clock_gettime(CLOCK_BOOTTIME),
+        stepped: Callable[[], None] = lambda: None,
     ) -> None:
         self.node = node
         self._log = replicated
         self._files = files
         self._disk = disk
+        self._links = links
         self._ended = ended
         self._now = now
         self._events: deque[Event] = deque()
@@ -168,8 +171,7 @@ class Runner:
         self._timer: asyncio.TimerHandle | None = None
         self._show_to = 0
         self._next_show: asyncio.Handle | None = None  # the next slice of what is to be shown
-        self.stepped: Callable[[], None] = lambda: None
-        """Called after the effects of an event, and of those that it caused."""
+        self._stepped = stepped
 
     def __repr__(self) -> str:
         return f"<Runner {type(self.node.role).__name__} runs={self._runs}>"
@@ -199,7 +201,7 @@ class Runner:
                         break
         finally:
             self._is_stepping = False
-        self.stepped()
+        self._stepped()
 
     def copy(self, link: int, data: Data) -> bool:
         """Append DATA, sync it and acknowledge it, if core and log allow that. Return False if nothing was done.
@@ -216,7 +218,7 @@ class Runner:
             return True
         if end is None:
             return False
-        self.links.send(link, Ack(data.epoch, end, end))
+        self._links.send(link, Ack(data.epoch, end, end))
         self.post(Copied(link, end, data.committed))
         return True
 
@@ -225,7 +227,7 @@ class Runner:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TICK_S, self._tick)
             self.decisions.step(self._now())
-            self.links.step(loop.time())
+            self._links.step(loop.time())
             self.post(Tick())
 
     def _is_carried_out(self, effect: AnyEffect, carry_out: Callable[[AnyEffect], None]) -> bool:
@@ -248,7 +250,7 @@ class Runner:
     def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case Send(link, message):
-                self.links.send(link, message)
+                self._links.send(link, message)
             case Write(offset, payload):
                 self.post(self._log.write(offset, payload))
             case Show():
@@ -260,11 +262,11 @@ class Runner:
             case Read() | Swap():
                 self.decisions.ask(effect)
             case Connect(node):
-                self.links.connect(node)
+                self._links.connect(node)
             case Feed(link, epoch, start):
-                self.links.feed(link, epoch, start)
+                self._links.feed(link, epoch, start)
             case Close(link, reason):
-                self.links.close(link, reason)
+                self._links.close(link, reason)
             case SetEnd(end):
                 self._log.set_end(end)
                 self.post(EndSet(end))

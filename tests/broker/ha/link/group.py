@@ -200,15 +200,15 @@ class TestNode:
         before = tuple(entry for entry in self.files.epochs.entries if entry.start < 0)
         node = Node(me, self.files.state, Log(0, log.end, EpochHistory((*before, *log.epochs()))), 0.0)
         disk = DiskCalls(self._threads)
-        runner = self.runner = log.runner = Runner(node, log, self.files, disk, self._end)
         settings = LinkSettings(
             *(self.name, self.group.peers, SEGMENT, self.secret),
             needs_certificate=self.server_tls is not None and self.secret is None,
             catch_up_bytes_per_s=self.group.rate,
         )
-        links = self.links = runner.links = log.links = Links(
+        links = self.links = log.links = Links(
             *(settings, log, lambda: node.local.committed), server_tls=self.server_tls, client_tls=self.client_tls
         )
+        runner = self.runner = log.runner = Runner(node, log, self.files, disk, links, self._end)
         links.post = runner.post
         if self.is_leader:
             runner.decisions = LeaderDecisions(

@@ -30,6 +30,7 @@ from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.store.files.errors import SegmentNotReadyError
 
 FAILED = Restart("a sync of the log failed", new_store=True)
+NO_LINKS: Any = None  # these nodes send nothing
 
 
 class ScriptedNode:
@@ -88,7 +89,7 @@ def run(failure: Exception, *effects: Effect) -> tuple[list[Event], list[str], l
     node, log, ends = ScriptedNode(*effects), FailingLog(failure), list[Restart | Stop]()
     with ThreadPoolExecutor(1) as threads:
         disk = DiskCalls(threads)
-        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), disk, ends.append, lambda: 0.0)
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), disk, NO_LINKS, ends.append, lambda: 0.0)
         runner.post(Tick())
     return node.events, log.calls, ends
 
@@ -125,7 +126,9 @@ def test_after_a_stop_no_event_reaches_the_core() -> None:
     node, ends = ScriptedNode(), list[Restart | Stop]()
     with ThreadPoolExecutor(1) as threads:
         log = FailingLog(OSError())
-        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner = Runner(
+            cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), NO_LINKS, ends.append, lambda: 0.0
+        )
         runner.post(Tick())
         runner.stop()
         runner.post(SyncFailed())
@@ -169,8 +172,15 @@ def copy(log: FailingLog) -> tuple[bool, list[Event], list[tuple[int, Message]],
     """Return whether DATA was taken, the events of the core, what was sent, and the ends."""
     node, links, ends = CopyingNode(), NotedMessages(), list[Restart | Stop]()
     with ThreadPoolExecutor(1) as threads:
-        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
-        runner.links = cast("Any", links)
+        runner = Runner(
+            cast("Node", cast("Any", node)),
+            log,
+            NoFiles(),
+            DiskCalls(threads),
+            cast("Any", links),
+            ends.append,
+            lambda: 0.0,
+        )
         is_taken = runner.copy(8, DATA)
     return is_taken, node.events, links.sent, ends
 
@@ -225,7 +235,9 @@ async def test_other_events_are_handled_while_a_long_log_is_shown(damaged: int) 
     """One slice at a time, up to the latest end; and what a later slice finds ends the node as well."""
     node, log, ends = TickingNode(), LongLog(damaged), list[Restart | Stop]()
     with ThreadPoolExecutor(1) as threads:
-        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner = Runner(
+            cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), NO_LINKS, ends.append, lambda: 0.0
+        )
         runner.post(Tick())
         assert log.shown == 1
         for _ in range(5):
@@ -261,7 +273,9 @@ async def run_shows(
     node, ends = ScriptedNode(Show(7), Show(9)), list[Restart | Stop]()
     node.leading = leading
     with ThreadPoolExecutor(1) as threads:
-        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner = Runner(
+            cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), NO_LINKS, ends.append, lambda: 0.0
+        )
         runner.post(Tick())
         at_once = log.calls.copy()
         if stops:
