@@ -49,7 +49,10 @@ class Creations(Protocol):
 
 
 class Limit:
-    """One limit: `setting` is the key of `most`; `used` returns the current usage, if it can be counted."""
+    """One limit: `setting` is the key of `most`; `used` returns the current usage, if it can be counted.
+
+    Set by the table that the limit is for: `used`. The table is made with the limit, because it checks its growth.
+    """
 
     def __init__(self, setting: str, most: int) -> None:
         self.setting = setting

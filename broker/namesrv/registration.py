@@ -116,6 +116,8 @@ class Registrar:
 
     `identity` contains the broker's names and addresses; `body` returns the current encoded RegisterBrokerBody. Raises
     ValueError for an invalid address.
+
+    Set by `Following`, on a slave: `on_registered`. `Following` is made with the registrar, because it reads `master`.
     """
 
     def __init__(

@@ -53,7 +53,11 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 class Durability:
-    """The flushers of one store and their waiters. Only the event loop's thread calls these methods."""
+    """The flushers of one store and their waiters. Only the event loop's thread calls these methods.
+
+    Set by `HiddenTail.open`, of a follower: `undecided`, the undecided records, which are written before each
+    checkpoint. Until recovery has decided about them, a checkpoint leaves their file as it is.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,6 @@ class Durability:
         self._next_thorough_ms = 0
         self._round: _Round | None = None
         self.undecided: UndecidedRecords | None = None
-        """The undecided records of a follower, written before each checkpoint."""
         self._vouched = Checkpoint()  # the content that the next checkpoint may have
 
     # life

@@ -21,7 +21,11 @@ FEW_BYTES: Final = 64 << 10
 
 
 class FollowerFlush(LogFlush):
-    """`on_synced(end)` is called in the loop when `done` has moved."""
+    """The flush of a follower's log. `on_synced(end)` is called in the loop when `done` has moved.
+
+    Set by `ReplicaLog.on_synced`: `on_synced`. It belongs to the part that acknowledges bytes to the master, which is
+    made with the log, because it appends to it.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -15,7 +15,11 @@ _EARLY: Final = 4  # the flusher is expedited from 1/4 of the limit on
 
 
 class LagLimit:
-    """`limit_bytes`: `flushLagLimit`, which may change at any time. `lag`: bytes written and not flushed."""
+    """`limit_bytes`: `flushLagLimit`, which may change at any time. `lag`: bytes written and not flushed.
+
+    Set by `MessageStore.on_flush_lag`: `on_behind` and `on_caught_up`. They are of `SendBackpressure`, which is made
+    with the store, because it reads the lag.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

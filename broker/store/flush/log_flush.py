@@ -62,7 +62,12 @@ class LogFlushStatistics(msgspec.Struct, frozen=True):
 
 
 class LogFlush:
-    """The flusher of the log, the committer of a transient pool, and the callers that wait for them."""
+    """The flusher of the log, the committer of a transient pool, and the callers that wait for them.
+
+    Set by methods of `MessageStore`, because the callees are made with the store, which they read: `on_settled` by
+    `after_each_flush`, `on_readable` and `on_flushed` by `on_log_growth`, `on_failed` by `on_log_failure`, or by
+    `ReplicaLog.on_failed`.
+    """
 
     def __init__(
         self,

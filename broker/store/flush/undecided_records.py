@@ -26,7 +26,11 @@ _DECODER: Final = msgspec.json.Decoder(list[int])
 
 
 class UndecidedRecords:
-    """The file, and what it has to contain next. `current` returns the offsets of the undecided records."""
+    """The file, and what it has to contain next. `current` returns the offsets of the undecided records.
+
+    Set by `HiddenTail.open`: `current`. It is of the dispatch of a follower, which recovery makes after it has read
+    this file.
+    """
 
     def __init__(self, root: Path, disk: Disk) -> None:
         self._file = StateFile(root / CONFIG_DIRECTORY / UNDECIDED_RECORDS_FILE, validate=_DECODER.decode, disk=disk)

@@ -64,7 +64,11 @@ class IndexStatistics(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """All index files of a store. Only the event loop's thread uses this class."""
+    """All index files of a store. Only the event loop's thread uses this class.
+
+    Set by `IndexFeed`: `on_lost`, called when the newest file is lost, to add its keys again. The feed is made with the
+    index, because it adds keys to it.
+    """
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class Index:
         self.failure: OSError | None = None  # of the last attempt to put
         self._next_attempt_ms = 0
         self._put = 0
-        self.on_lost: Callable[[], None] = self.forget_waiting  # called when the newest file is lost: rebuild its keys
+        self.on_lost: Callable[[], None] = self.forget_waiting
 
     # load, start, close
 
