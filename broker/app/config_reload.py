@@ -22,44 +22,46 @@ from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     """Subscribe the parts to every change that they can apply."""
     subscribe = settings.subscribe
-    subscribe(lambda config: config.broker.broker_permission, parts.tables.topics.permit)
+    tables, consumption, production = parts.tables, parts.consumption, parts.production
+    derived_sends, administration, delivery = parts.derived_sends, parts.administration, parts.delivery
+    subscribe(lambda config: config.broker.broker_permission, tables.topics.permit)
     subscribe(
         lambda config: config.broker.auto_create_topic_enable,
-        lambda allowed: parts.tables.topics.allow_auto_creation(allowed=allowed),
+        lambda allowed: tables.topics.allow_auto_creation(allowed=allowed),
     )
-    subscribe(groups_config, parts.tables.groups.configure)
-    subscribe(offsets_config, parts.tables.offsets.configure)
-    subscribe(lambda config: config.limits, parts.tables.limits.configure)
+    subscribe(groups_config, tables.groups.configure)
+    subscribe(offsets_config, tables.offsets.configure)
+    subscribe(lambda config: config.limits, tables.limits.configure)
     subscribe(live_store(settings.config), parts.store.configure)
-    subscribe(send_config, parts.production.checks.configure)
-    subscribe(send_config, parts.derived_sends.send_backs.configure)
-    subscribe(lambda config: config.store.max_message_size, parts.production.messages.set_max_message_size)
+    subscribe(send_config, production.checks.configure)
+    subscribe(send_config, derived_sends.send_backs.configure)
+    subscribe(lambda config: config.store.max_message_size, production.messages.set_max_message_size)
     subscribe(lambda config: config.store.max_message_size, parts.delivery_requests.ends.set_max_message_size)
-    subscribe(transactions_config, parts.delivery.transactions.configure)
+    subscribe(transactions_config, delivery.transactions.configure)
     subscribe(
         lambda config: (config.broker.region_id, config.broker.trace_on),
-        lambda values: parts.production.responses.configure(values[0], trace_on=values[1]),
+        lambda values: production.responses.configure(values[0], trace_on=values[1]),
     )
-    subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.consumption.queue_locks.configure)
+    subscribe(lambda config: config.broker.rebalance_lock_max_live_time, consumption.queue_locks.configure)
     subscribe(
         lambda config: config.broker.store_reply_message_enable,
-        lambda stored: parts.derived_sends.reply_sends.configure(are_stored=stored),
+        lambda stored: derived_sends.reply_sends.configure(are_stored=stored),
     )
     subscribe(
         lambda config: config.broker.use_server_side_reset_offset,
-        lambda by_broker: parts.administration.resets.configure(by_broker=by_broker),
+        lambda by_broker: administration.resets.configure(by_broker=by_broker),
     )
-    subscribe(pull_config, parts.consumption.pulls.configure)
-    subscribe(lambda config: config.store.default_query_max_num, parts.consumption.queries.limit_unique_keys)
-    subscribe(notices_config, parts.consumption.clients.configure)
+    subscribe(pull_config, consumption.pulls.configure)
+    subscribe(lambda config: config.store.default_query_max_num, consumption.queries.limit_unique_keys)
+    subscribe(notices_config, consumption.clients.configure)
     subscribe(
         lambda config: config.broker.start_accept_send_request_time_stamp,
-        parts.administration.runtime.accept_sends_from,
+        administration.runtime.accept_sends_from,
     )
     subscribe(pool_limits_of, lambda limits: _limit(parts.pools, limits))
-    subscribe(live_timer(settings.config), parts.delivery.timers.configure)
-    subscribe(lambda config: config.broker.flush_delay_offset_interval, parts.delivery.delay_offsets.save_every)
-    subscribe(recall_config, parts.derived_sends.recalls.configure)
+    subscribe(live_timer(settings.config), delivery.timers.configure)
+    subscribe(lambda config: config.broker.flush_delay_offset_interval, delivery.delay_offsets.save_every)
+    subscribe(recall_config, derived_sends.recalls.configure)
     subscribe(lambda config: config.quotas, parts.usage.configure)
     subscribe(lambda config: config.audit.audit_sample_one_in, parts.usage.sample)
     subscribe(live_remoting(settings.config), parts.server.selector.configure)

@@ -29,7 +29,7 @@ from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.calls.client_calls import ClientCalls
 from skylarkmq.broker.remoting.boss import RemotingServer
-from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls, client_context
+from skylarkmq.broker.remoting.tls import ServerTls, client_context
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 
@@ -60,43 +60,77 @@ class Parts:
         self.access = AccessControl(config, self.usage, self.files.saved)
         self.registration = Registration(config, self.tables.topics, self.tls, client_tls, self.access.signer)
         self.replication = Replication(config, self.store, self.tls, client_tls, self._fail)
-        self._make_requests(config, ClientCalls(), client_tls)
+        self.calls = ClientCalls()
+        self._make_consumption(config)
+        self._make_production(config)
+        self._make_administration(config)
+        self.pages = Pages(self.settings, self._monitored(), client_tls)
         self._register()
         self._attach()
 
     def __repr__(self) -> str:
         return f"<Parts {self.store!r} {self.server!r}>"
 
-    def _make_requests(self, config: DaemonConfig, calls: ClientCalls, client_tls: ReloadingContext | None) -> None:
-        """Make the sections that serve requests, and what they measure."""
-        tables, store, arrivals, pools = self.tables, self.store, self.arrivals, self.pools
-        rights, latencies = self.access.message_rights, self.server.dispatcher.latencies
+    def _make_consumption(self, config: DaemonConfig) -> None:
+        latencies = self.server.dispatcher.latencies
         self.consumption = Consumption(
-            *(consumption_config(config), tables, store, arrivals, self.deliveries, latencies, rights),
-            *(self.loop, steady_ms, self.replication.has_master),
+            consumption_config(config),
+            self.tables,
+            self.store,
+            self.arrivals,
+            self.deliveries,
+            latencies,
+            self.access.message_rights,
+            self.loop,
+            steady_ms,
+            self.replication.has_master,
         )
-        self.measurements = Measurements(store, self.consumption.pulls, pools, latencies, self.loop)
-        self.delivery = BackgroundDelivery(delivery_config(config), tables, store, arrivals, wall_ms, steady_ms)
+        self.measurements = Measurements(self.store, self.consumption.pulls, self.pools, latencies, self.loop)
+
+    def _make_production(self, config: DaemonConfig) -> None:
+        rights, latencies = self.access.message_rights, self.server.dispatcher.latencies
+        deferred = delivery_config(config)
+        self.delivery = BackgroundDelivery(deferred, self.tables, self.store, self.arrivals, wall_ms, steady_ms)
         self.delivery_requests = DeliveryRequests(
-            delivery_config(config), self.delivery, pools["end_transaction"], latencies, rights
+            deferred, self.delivery, self.pools["end_transaction"], latencies, rights
         )
         self.production = Production(
-            *(production_config(config), tables, store, self.delivery.deferral, self.measurements.put_times),
-            *(pools["send"], self.consumption.is_orderly, unique_keys(config.listen.advertised_ip, wall_ms), wall_ms),
+            production_config(config),
+            self.tables,
+            self.store,
+            self.delivery.deferral,
+            self.measurements.put_times,
+            self.pools["send"],
+            self.consumption.is_orderly,
+            unique_keys(config.listen.advertised_ip, wall_ms),
+            wall_ms,
             self.usage.refusals,
         )
         self.derived_sends = DerivedSends(
-            *(derived_sends_config(config), tables, self.production, store, self.delivery.puts),
-            *(self.delivery.deferral, calls, rights, wall_ms),
+            derived_sends_config(config),
+            self.tables,
+            self.production,
+            self.store,
+            self.delivery.puts,
+            self.delivery.deferral,
+            self.calls,
+            rights,
+            wall_ms,
         )
+
+    def _make_administration(self, config: DaemonConfig) -> None:
         self.administration = Administration(
-            *(administration_config(config, wall_ms()), tables, store, arrivals, self.deliveries),
-            *(calls, waits_of(self.files, tables.offsets, self.registration.registrar.register_now)),
+            administration_config(config, wall_ms()),
+            self.tables,
+            self.store,
+            self.arrivals,
+            self.deliveries,
+            self.calls,
+            waits_of(self.files, self.tables.offsets, self.registration.registrar.register_now),
             self._figures(),
             wall_ms,
             steady_ms,
         )
-        self.pages = Pages(self.settings, self._monitored(calls), client_tls)
 
     def _figures(self) -> Figures:
         return Figures(
@@ -107,12 +141,12 @@ class Parts:
             [self.delivery.runtime],
         )
 
-    def _monitored(self, calls: ClientCalls) -> Monitored:
+    def _monitored(self) -> Monitored:
         return Monitored(
             server=self.server,
             store=self.store,
             arrivals=self.arrivals,
-            calls=calls,
+            calls=self.calls,
             files=self.files,
             tables=self.tables,
             consumption=self.consumption,

@@ -9,8 +9,8 @@
 A slave delivers nothing. It accepts no message, so it only keeps the files of the timers and the delay offsets like its
 master's (broker/ha/tables/tables.py).
 
-The parts are wired here. `broker/app/daemon.py` starts them after the tables and before requests are accepted, and
-stops them after the last request.
+`broker/app/daemon.py` starts these parts after the tables and before requests are accepted, and stops them after the
+last request.
 """
 
 import asyncio

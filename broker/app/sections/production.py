@@ -38,7 +38,7 @@ class ProductionConfig(NamedTuple):
 
 
 class Production:
-    """The requests of producers.
+    """The requests of producers. `attach` makes `backpressure`.
 
     `is_orderly`: whether a group consumes in order; `new_unique_key` returns a key for a message without one; `now_ms`
     returns Unix time; `refusals` counts refusals by quotas.
