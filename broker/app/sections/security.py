@@ -46,11 +46,11 @@ class AccessControl:
     """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
     settings that contradict each other.
 
-    `new_gate` and `new_namesrv_gate` return the gates of their requests, which also check `usage`.
-    `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
-    the metrics page; None: it needs no account. `console_accounts` log in to the console; None: it needs no login.
-    `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
-    None: it is off. `saved` waits until a file of `kept` contains every change.
+    `new_gate` and `new_namesrv_gate` return the gates of their requests, which also check `usage`. `signer` signs the
+    broker's own requests to name servers; None: they are not signed. `page_accounts` may read the metrics page; None:
+    it needs no account. `console_accounts` log in to the console; None: it needs no login. `plain_acl` and `auth`: the
+    access control of RocketMQ 4.9 and of 5.3; None: it is off. `saved` waits until a file of `kept` contains every
+    change.
     """
 
     def __init__(self, config: DaemonConfig, usage: UsageControl, saved: Saved) -> None:
