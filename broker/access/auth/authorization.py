@@ -21,9 +21,9 @@ from skylarkmq.broker.access.auth.policies import (
     policy_of,
 )
 from skylarkmq.broker.access.auth.request_resources import Use
-from skylarkmq.broker.access.auth.resources import ANY
 from skylarkmq.broker.access.auth.source_addresses import contains
 from skylarkmq.broker.access.decision_cache import DecisionCache
+from skylarkmq.broker.access.requests.resources import ANY
 from skylarkmq.broker.access.requirements import Action
 
 Key = tuple[str, int, str, str | None, str]

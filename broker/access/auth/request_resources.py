@@ -15,7 +15,7 @@ Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/compat
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.access.auth.resources import Pattern, Resource, is_retry_topic
+from skylarkmq.broker.access.requests.resources import Pattern, Resource, is_retry_topic
 from skylarkmq.broker.access.requirements import Action, Kind, Requirement
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData

@@ -13,8 +13,8 @@ from typing import Final
 
 from skylarkmq.broker.access.auth.authentication import Authenticator
 from skylarkmq.broker.access.auth.policies import ACLS_FILE, Acls, acl_of, policy_type_of, subject_of
-from skylarkmq.broker.access.auth.resources import Resource
 from skylarkmq.broker.access.auth.users import USERS_FILE, UserChange, Users, UserType, refusal
+from skylarkmq.broker.access.requests.resources import Resource
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol import javajson

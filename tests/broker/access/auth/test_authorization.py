@@ -16,8 +16,8 @@ from skylarkmq.broker.access.auth.policies import (
     acl_of,
 )
 from skylarkmq.broker.access.auth.request_resources import Use
-from skylarkmq.broker.access.auth.resources import Resource
 from skylarkmq.broker.access.auth.users import User, Users
+from skylarkmq.broker.access.requests.resources import Resource
 from skylarkmq.broker.access.requirements import Action
 from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo
 

@@ -14,8 +14,8 @@ from skylarkmq.broker.access.auth.policies import (
     policy_type_of,
     subject_of,
 )
-from skylarkmq.broker.access.auth.resources import Resource
 from skylarkmq.broker.access.auth.users import User, Users
+from skylarkmq.broker.access.requests.resources import Resource
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError

@@ -2,8 +2,8 @@
 
 import pytest
 
-from skylarkmq.broker.access.auth.resources import Pattern, Resource
 from skylarkmq.broker.access.auth.source_addresses import contains, is_valid
+from skylarkmq.broker.access.requests.resources import Pattern, Resource
 
 
 @pytest.mark.parametrize(
