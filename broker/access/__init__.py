@@ -1,6 +1,6 @@
 """Access control: which caller may send which request, how much, and the record of it.
 
-    requirements   the table: what each request code needs, and whether it changes the cluster
+    requests       the table: what each request code needs in both generations, and whether it changes the cluster
     caller         the sender of a request: its account, and the proof of it
     message_rights the topics of messages that a request names by their place in the log
     decision_cache the cache of both generations

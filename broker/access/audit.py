@@ -21,7 +21,7 @@ from skylarkmq.broker.access.audit_sinks import Entry, FileSink, JournalSink, Si
 from skylarkmq.broker.access.audit_writer import AuditStatistics, AuditWriter
 from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import AuditConfig
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.stats import TopicConfigList

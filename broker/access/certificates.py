@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand

@@ -14,7 +14,7 @@ from typing import Final
 from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.quota_refusals import Refusals, Scope, setting_of
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 

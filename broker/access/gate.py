@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, Protocol, runtime_checkable
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
-from skylarkmq.broker.access.requirements import Requirement, requirement_of
+from skylarkmq.broker.access.requests.table import Requirement, requirement_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError

@@ -15,7 +15,7 @@ Source: docs/reference/compatibility.md, "Access control of RocketMQ 4.9", "Acce
 from collections.abc import Callable
 from typing import Protocol
 
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 

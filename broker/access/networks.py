@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from skylarkmq.broker.access.caller import Caller, Proof
-from skylarkmq.broker.access.requirements import REGISTRATION, Requirement
+from skylarkmq.broker.access.requests.table import REGISTRATION, Requirement
 from skylarkmq.broker.base.address_ranges import Network, is_within
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

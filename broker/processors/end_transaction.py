@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from skylarkmq.broker.access.message_rights import MessageRights
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.messages import HalfMessage

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from skylarkmq.broker.access.message_rights import MessageRights
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor

@@ -20,11 +20,10 @@ from skylarkmq.broker.access.auth.policies import (
     PolicyType,
     policy_of,
 )
-from skylarkmq.broker.access.auth.request_resources import Use
 from skylarkmq.broker.access.auth.source_addresses import contains
 from skylarkmq.broker.access.decision_cache import DecisionCache
-from skylarkmq.broker.access.requests.resources import ANY
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import ANY, Action
+from skylarkmq.broker.access.requests.uses import Use
 
 Key = tuple[str, int, str, str | None, str]
 

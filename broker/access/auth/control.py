@@ -15,7 +15,7 @@ import msgspec
 from skylarkmq.broker.access.auth.authentication import Authenticator
 from skylarkmq.broker.access.auth.authorization import Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
-from skylarkmq.broker.access.auth.request_resources import Use, topic_resource, uses_of
+from skylarkmq.broker.access.auth.request_resources import uses_of
 from skylarkmq.broker.access.auth.users import User, Users
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
@@ -24,7 +24,9 @@ from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.decoded_names import decoded_names
 from skylarkmq.broker.access.message_rights import Rights, all_rights
 from skylarkmq.broker.access.permitted_send import PermittedSend, permitted_send
-from skylarkmq.broker.access.requirements import Action, Requirement
+from skylarkmq.broker.access.requests.resources import Action
+from skylarkmq.broker.access.requests.table import Requirement
+from skylarkmq.broker.access.requests.uses import Use, topic_resource
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand

@@ -19,8 +19,7 @@ from skylarkmq.broker.access.auth.users import UserChange, Users, UserType
 from skylarkmq.broker.access.plain_acl.accounts import flag_of, text_of, texts_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.files import account_values
-from skylarkmq.broker.access.requests.resources import Pattern, Resource
-from skylarkmq.broker.access.requirements import Action, Kind
+from skylarkmq.broker.access.requests.resources import Action, Kind, Pattern, Resource
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol.errors import RequestError
 

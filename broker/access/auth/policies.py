@@ -16,8 +16,7 @@ import msgspec
 
 from skylarkmq.broker.access.auth.source_addresses import is_valid
 from skylarkmq.broker.access.auth.users import Users, refusal
-from skylarkmq.broker.access.requests.resources import Resource
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action, Resource
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from skylarkmq.protocol.errors import RequestError
 

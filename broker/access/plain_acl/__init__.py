@@ -1,7 +1,6 @@
 """Access control as in RocketMQ 4.9: accounts and permissions in YAML files, signed requests, white addresses.
 
     control          decides about a request: white addresses, account, signature, permissions
-    needs            the table: which permissions a request code needs, on which topics and groups
     accounts         an account and its permissions, read from a YAML value
     addresses        white addresses in all their forms
     files            the YAML files: read, reloaded after a change, changed by requests

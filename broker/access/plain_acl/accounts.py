@@ -10,7 +10,6 @@ Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 from collections.abc import Iterable, Mapping
-from enum import IntFlag
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -18,20 +17,12 @@ import msgspec
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.plain_acl.addresses import Pattern, no_address, pattern_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
+from skylarkmq.broker.access.requests.needs import Permission, group_resource, is_group
 from skylarkmq.protocol.codes import RETRY_PREFIX
 from skylarkmq.protocol.signature import SigningKey
 
 LEAST_KEY_LENGTH: Final = 7
 """Characters of an access key and of a secret key."""
-
-
-class Permission(IntFlag):
-    """Permissions on a topic or a group."""
-
-    DENY = 1
-    PUB = 4
-    SUB = 8
-
 
 PERMISSIONS: Final = {
     "DENY": Permission.DENY,
@@ -71,16 +62,6 @@ class Account(msgspec.Struct, frozen=True):
         if owned is None:
             owned = self.default_group if is_group(resource) else self.default_topic
         return not owned & Permission.DENY and bool(owned & needed)
-
-
-def is_group(resource: str) -> bool:
-    """Return whether a resource is the group of a retry topic."""
-    return resource.startswith(RETRY_PREFIX)
-
-
-def group_resource(group: str) -> str:
-    """Return the name under which the permission of a group is stored."""
-    return RETRY_PREFIX + group
 
 
 def shown_resource(resource: str) -> str:

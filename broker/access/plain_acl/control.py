@@ -30,12 +30,13 @@ from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.message_rights import Rights, all_rights
 from skylarkmq.broker.access.permitted_send import PermittedSend, permitted_send
-from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
+from skylarkmq.broker.access.plain_acl.accounts import Account, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
 from skylarkmq.broker.access.plain_acl.files import Rules
-from skylarkmq.broker.access.plain_acl.needs import ADMIN, Needs, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
-from skylarkmq.broker.access.requirements import Action, Requirement
+from skylarkmq.broker.access.requests.needs import FromFields, Needs, Permission
+from skylarkmq.broker.access.requests.resources import Action
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -79,8 +80,6 @@ class PlainAclControl:
         self._files = files
         self._certificates = certificates
         self._is_strict = is_strict
-        self._rows = rows(is_strict=is_strict)
-        self._readers = readers(is_strict=is_strict)
         self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
         self._decisions: DecisionCache[Key, str | None] = DecisionCache()
@@ -216,19 +215,19 @@ class PlainAclControl:
 
     def _decide(self, account: Account, command: RemotingCommand, requirement: Requirement) -> str | None:
         """Return the reason to refuse a proven account's request, or None."""
-        code, sent = command.code, command.send_header
+        need, sent = requirement.need, command.send_header
+        check = need.strict if self._is_strict else need.basic
         if sent is not None and not sent.topic.startswith(RETRY_PREFIX):
             names: Names = (sent.topic, None)  # the group of a send counts only for a retry topic
-        elif code in self._rows:
-            names = self._rows[code].names(command)
+        elif isinstance(check, FromFields):
+            names = check.names(command)
         else:
-            read = self._readers.get(code)
-            return self._problem(account, requirement, {} if read is None else read(command.body))
-        key = (account.access_key, code, names)
+            return self._problem(account, requirement, {} if check is None else check(command.body))
+        key = (account.access_key, requirement.code, names)
         problem = self._decisions.get(key, UNDECIDED)
         if problem is UNDECIDED:
-            row = self._rows.get(code)
-            problem = self._problem(account, requirement, {} if row is None else row.rule(*names, self._is_strict))
+            needs = check.rule(*names, self._is_strict) if isinstance(check, FromFields) else {}
+            problem = self._problem(account, requirement, needs)
             self._decisions.remember(key, problem, names)
         return problem
 
@@ -236,7 +235,7 @@ class PlainAclControl:
         if needs.get(TRACE_TOPIC) == Permission.PUB:
             return None
         code = requirement.code
-        needs_admin = code in ADMIN or (self._is_strict and requirement.changes)
+        needs_admin = requirement.need.admin or (self._is_strict and requirement.changes)
         if needs_admin and not account.is_admin:
             return f"Need admin permission for request code={code}, but accessKey={account.access_key} is not"
         if account.is_admin and account.permissions is None:

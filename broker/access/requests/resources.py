@@ -1,4 +1,4 @@
-"""Resources that policies and requests name: `Topic:orders`, `Group:billing*`, `Cluster:*`, `*`.
+"""Resources that policies and requests name, and actions on them: `Topic:orders`, `Group:billing*`, `Cluster:*`, `*`.
 
 A name that ends in `*` stands for all names with that beginning; `*` alone for all names, or for all resources.
 Source: docs/reference/behaviour.md, "Users and policies".
@@ -9,12 +9,33 @@ from typing import Final, Self
 
 import msgspec
 
-from skylarkmq.broker.access.requirements import Kind
 from skylarkmq.protocol.codes import RETRY_PREFIX
 
 ANY: Final = "Any"
 TYPES: Final = {name.lower(): name for name in ("Unknown", ANY, "Cluster", "Namespace", "Topic", "Group")}
 """RocketMQ's names of resource types, by their lower-case spelling."""
+
+
+class Kind(Enum):
+    """The kinds of resources, with RocketMQ's names."""
+
+    CLUSTER = "Cluster"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Action(Enum):
+    """What a caller wants to do with a resource, with RocketMQ's names."""
+
+    ALL = "All"
+    ANY = "Any"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
 
 
 class Pattern(Enum):

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.access.message_rights import MessageRights
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.calls.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.expressions import compile_expression

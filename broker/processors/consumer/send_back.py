@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.access.message_rights import MessageRights
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.counters.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.delivery.deferral import Defer

@@ -10,7 +10,7 @@ from skylarkmq.broker.access.audit_sinks import Entry
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.config import AuditConfig
 from skylarkmq.broker.access.gate import Gate
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher

@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts, CertificateControl
-from skylarkmq.broker.access.requirements import requirement_of
+from skylarkmq.broker.access.requests.table import requirement_of
 from skylarkmq.broker.access.security_config import canonical_subject, parse_mapping
 from skylarkmq.broker.remoting.config import ClientAuth, TlsConfig
 from skylarkmq.broker.remoting.connection import Connection

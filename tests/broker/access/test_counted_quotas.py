@@ -8,7 +8,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.counted_quotas import CountedQuotas
 from skylarkmq.broker.access.quota_refusals import Refusals
-from skylarkmq.broker.access.requirements import requirement_of
+from skylarkmq.broker.access.requests.table import requirement_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

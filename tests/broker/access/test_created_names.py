@@ -7,7 +7,7 @@ from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.created_names import CreatedNames, decode
 from skylarkmq.broker.access.quota_refusals import Refusals
-from skylarkmq.broker.access.requirements import requirement_of
+from skylarkmq.broker.access.requests.table import requirement_of
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
 from skylarkmq.broker.remoting.dispatch import Dispatcher

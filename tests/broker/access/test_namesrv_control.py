@@ -7,7 +7,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.gate import Control
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
-from skylarkmq.broker.access.requirements import NAMESRV_REQUIREMENTS, Requirement, requirement_of
+from skylarkmq.broker.access.requests.table import NAMESRV_REQUIREMENTS, Requirement, requirement_of
 from skylarkmq.broker.access.security_config import parse_mapping
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher

@@ -7,7 +7,7 @@ import pytest
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.gate import Gate
 from skylarkmq.broker.access.networks import AdminNetworks
-from skylarkmq.broker.access.requirements import NAMESRV_REQUIREMENTS, REGISTRATION, Requirement, requirement_of
+from skylarkmq.broker.access.requests.table import NAMESRV_REQUIREMENTS, REGISTRATION, Requirement, requirement_of
 from skylarkmq.broker.base.address_ranges import Network
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection

@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.gate import MAX_RUN, Gate
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.app.in_process import SMALL, free_ports
 from skylarkmq.broker.config.parsing import Given

@@ -15,10 +15,9 @@ from skylarkmq.broker.access.auth.policies import (
     PolicyType,
     acl_of,
 )
-from skylarkmq.broker.access.auth.request_resources import Use
 from skylarkmq.broker.access.auth.users import User, Users
-from skylarkmq.broker.access.requests.resources import Resource
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action, Resource
+from skylarkmq.broker.access.requests.uses import Use
 from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo
 
 HOST = "10.1.2.3"

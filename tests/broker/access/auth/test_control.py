@@ -13,7 +13,8 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
 from skylarkmq.broker.access.gate import Gate
-from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action
+from skylarkmq.broker.access.requests.resources import Action
+from skylarkmq.broker.access.requests.table import BROKER_REQUIREMENTS
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo, UserInfo

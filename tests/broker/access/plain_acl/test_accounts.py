@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.access.plain_acl.accounts import Permission, account_of
+from skylarkmq.broker.access.plain_acl.accounts import account_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
+from skylarkmq.broker.access.requests.needs import Permission
 
 DENY, PUB, SUB = Permission.DENY, Permission.PUB, Permission.SUB
 KEYS = {"accessKey": "account", "secretKey": "a-secret"}

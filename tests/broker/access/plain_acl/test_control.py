@@ -19,9 +19,9 @@ from skylarkmq.broker.access.gate import MAX_RUN, Gate
 from skylarkmq.broker.access.plain_acl import control as control_module
 from skylarkmq.broker.access.plain_acl.control import MOST_ORDERED_CHARACTERS, PlainAclControl
 from skylarkmq.broker.access.plain_acl.files import AclFiles, Rules
-from skylarkmq.broker.access.plain_acl.needs import ADMIN, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
-from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action, requirement_of
+from skylarkmq.broker.access.requests.resources import Action
+from skylarkmq.broker.access.requests.table import BROKER_REQUIREMENTS, requirement_of
 from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
@@ -537,8 +537,8 @@ def test_which_requests_need_an_administrator(tmp_path: Path, code: int) -> None
 
 def test_only_reads_stay_unchecked_with_strict_control() -> None:
     """Every other request needs an administrator or a permission; a client config is only parsed."""
-    checked = {*rows(is_strict=True), *readers(is_strict=True), *ADMIN}
-    unchecked = [row for code, row in BROKER_REQUIREMENTS.items() if code not in checked and not row.changes]
+    rows = BROKER_REQUIREMENTS.values()
+    unchecked = [row for row in rows if row.need.strict is None and not row.need.admin and not row.changes]
     assert {row.code for row in unchecked if not READS.intersection(row.actions)} == {RequestCode.CHECK_CLIENT_CONFIG}
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.access.message_rights import Rights
-from skylarkmq.broker.access.requirements import Action
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel

@@ -2,10 +2,22 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, NAMESRV_REQUIREMENTS
+import pytest
+
+from skylarkmq.broker.access.requests import table
+from skylarkmq.broker.access.requests.table import BROKER_REQUIREMENTS, NAMESRV_REQUIREMENTS
 from skylarkmq.broker.app.parts import Parts
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
+from skylarkmq.protocol.codes import RequestCode
+
+
+def test_a_code_has_one_row() -> None:
+    """A second row for a code is found when the table is imported; broker and name server share no code."""
+    row = BROKER_REQUIREMENTS[RequestCode.PULL_MESSAGE]
+    with pytest.raises(ValueError, match="two rows"):
+        table._by_code(row, row)
+    assert not set(BROKER_REQUIREMENTS) & set(NAMESRV_REQUIREMENTS)
 
 
 async def test_every_served_code_has_a_requirement(tmp_path: Path) -> None:
