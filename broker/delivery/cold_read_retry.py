@@ -30,7 +30,7 @@ async def looked_up(store: MessageStore, lookup: Callable[[], T]) -> T:
             return lookup()
         except ColdRead as cold:
             missed = cold
-        await asyncio.shield(store.fetch(missed))
+        await asyncio.shield(store.reader.fetch(missed))
 
 
 def serve_cold_reads(store: MessageStore, handler: Processor) -> Processor:
@@ -51,7 +51,7 @@ def serve_cold_reads(store: MessageStore, handler: Processor) -> Processor:
             connection.arrived_s = arrived_s
             return handler(connection, command)
 
-        await asyncio.shield(store.fetch(missed))
+        await asyncio.shield(store.reader.fetch(missed))
         response = await looked_up(store, again)
         return await response if inspect.isawaitable(response) else response
 

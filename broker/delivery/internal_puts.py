@@ -115,7 +115,7 @@ class InternalPuts:
     async def _settled(self) -> None:
         """Wait until the status of everything written is decided."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store.when_settled(lambda: None if settled.done() else settled.set_result(None))
+        self._store.flush.when_settled(lambda: None if settled.done() else settled.set_result(None))
         await settled
 
 

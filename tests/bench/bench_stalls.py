@@ -121,7 +121,7 @@ class StoreSide:
         try:
             b"".join(region.view for region in self._store.get(TOPIC, 0, offset, 32).regions)
         except ColdRead as cold:
-            self._store.fetch(cold).add_done_callback(lambda _: self._pull(offset))
+            self._store.reader.fetch(cold).add_done_callback(lambda _: self._pull(offset))
 
 
 class MappedSide:

@@ -47,7 +47,7 @@ class Round:
             self.store.put(append)
         self.store.commit()
         begin = time.perf_counter_ns()
-        self.store.when_settled(lambda: self.settled(count, begin, appends[-1].status))
+        self.store.flush.when_settled(lambda: self.settled(count, begin, appends[-1].status))
 
     def settled(self, count: int, begin: int, status: PutStatus) -> None:
         """Put the acknowledged messages' successors."""
@@ -72,11 +72,11 @@ async def run_round(directory: Path, *, kind: str, options: argparse.Namespace) 
     )
     store = MessageStore(config, lambda: time.time_ns() // 1_000_000)
     if kind != "beforehand":
-        store._allocator.piece_bytes = 0
+        store._parts._allocator.piece_bytes = 0
     store._log._zeros._has_stretches = kind == "stretches"
     store.load()
     store.start(asyncio.get_running_loop())
-    for future in [request.made for request in store._allocator._requests.values()]:
+    for future in [request.made for request in store._parts._allocator._requests.values()]:
         await asyncio.wrap_future(future)
     one = Round(store, options)
     cpu, begin = time.process_time_ns(), time.perf_counter()

@@ -221,13 +221,13 @@ class State:
     def __init__(self, store: MessageStore) -> None:
         store.commit()
         store.make_visible()
-        assert store._index is not None
-        store._index.index.put_waiting()
+        assert store._parts.index is not None
+        store._parts.index.index.put_waiting()
         self.log = log_of(store)
         self.items = items_of(store)
         self.units = {
             (queue.topic, queue.queue_id): list(_units(store, queue.topic, queue.queue_id))
-            for queue in store._queues.by_key.values()
+            for queue in store.queues.by_key.values()
             if queue.end
         }
 

@@ -259,7 +259,7 @@ async def test_without_a_descriptor_for_a_queue(start: Open, disk: TestDisk) -> 
     """Its units wait, new messages are refused, and when there is a descriptor again nothing is missing."""
     async with start(queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
-        broker.broker.parts.store._queue_files.close()  # as if the cache had evicted it
+        broker.broker.parts.store._parts._queue_files.close()  # as if the cache had evicted it
         refuse(disk, errno.EMFILE, "open", path="/consumequeue/")
         assert (await broker.send(b"stored")).code == ResponseCode.SUCCESS
         refused = await broker.send(b"refused")

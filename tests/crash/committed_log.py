@@ -92,7 +92,7 @@ class CommittedLog:
     def check_queues(self, process: LinkedProcess) -> None:
         """Check that each queue has a unit for each of its visible records."""
         expected = Counter(key for end, key in self._ends if key is not None and end <= process.shown)
-        queues = process.store._queues.by_key
+        queues = process.store.queues.by_key
         for key in expected.keys() | queues.keys():
             end = queues[key].end if key in queues else 0
             assert end == expected[key], f"{process.name}: {key} has {end} units, not {expected[key]}"
@@ -113,7 +113,7 @@ class CommittedLog:
 def units_of(process: LinkedProcess) -> dict[tuple[str, int], list[Unit]]:
     """Return the units of all queues that have some. Call it with `act`."""
     units: dict[tuple[str, int], list[Unit]] = {}
-    for key, queue in process.store._queues.by_key.items():
+    for key, queue in process.store.queues.by_key.items():
         found: list[Unit] = []
         while len(found) < queue.end and (more := process.store.units(*key, len(found), 1_000)):
             found += more

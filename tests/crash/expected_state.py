@@ -190,7 +190,7 @@ class ExpectedState:
         self._unsynced_floor = max(floor, records[-1].end if records else 0)
         every = [*self._gone, *records]
         skipped = {at for at in self._skipped if at < start}
-        for topic in {record.topic for record in every} | {queue.topic for queue in store._queues.by_key.values()}:
+        for topic in {record.topic for record in every} | {queue.topic for queue in store.queues.by_key.values()}:
             skipped |= self._check_topic(store, topic, [record for record in every if record.topic == topic], floor)
         self._skipped = skipped
         items = items_of(store)
@@ -221,7 +221,7 @@ class ExpectedState:
             if has_unit(record.sys_flag):
                 by_queue.setdefault((record.topic, record.queue_id), []).append(record)
         skipped: set[int] = set()
-        for key, queue in store._queues.by_key.items():
+        for key, queue in store.queues.by_key.items():
             if key[0] == topic:
                 skipped |= self._check_queue(queue, by_queue.pop(key, []), owed_below)
         left = [record for rest in by_queue.values() for record in rest]
@@ -286,7 +286,7 @@ def keys_of(records: list[Stored]) -> list[tuple[int, int]]:
 
 def items_of(store: MessageStore) -> list[tuple[int, int]]:
     """Return hash and position of every item of the index of a loaded store."""
-    assert store._index is not None
-    index = store._index.index
+    assert store._parts.index is not None
+    index = store._parts.index.index
     assert not index.waiting
     return [file.item(number)[:2] for file in index.files for number in range(1, file.header.next_item)]

@@ -184,7 +184,7 @@ class Run:
     def _check_queues(self, shown: int) -> None:
         expected = self.followed.counts(shown)
         for key in _QUEUES:
-            queue = self.store._queues.get(*key)
+            queue = self.store.queues.get(*key)
             count = queue.end if queue is not None else 0
             assert count == expected[key], f"{key} has {count} units, not {expected[key]}"
 
@@ -210,7 +210,7 @@ class Run:
             self.leader.extend(self.rng, self.rng.randint(1, 6))
 
     def _flush(self) -> None:
-        flushers = (self.store._log_flush._flusher, self.store._durability._queue_flusher)
+        flushers = (self.store.flush._flusher, self.store._durability._queue_flusher)
         flusher = self.rng.choice(flushers)
         assert flusher is not None
         self.helpers.sync(flusher)

@@ -331,7 +331,7 @@ class Run:
                 process.store.put(append)
         assert PutStatus.MESSAGE_ILLEGAL not in {append.status for append in batch}
         process.store.commit()
-        process.store.when_settled(partial(self._settled, process, batch))
+        process.store.flush.when_settled(partial(self._settled, process, batch))
         self.log_step(f"sent {[(one.physical_offset, one.size, one.status.name) for one in batch]}")
 
     def _settled(self, process: LinkedProcess, batch: list[Append]) -> None:

@@ -40,7 +40,7 @@ def _attach_without_sync(self: LeaderLog, post: Callable[[Any], None], links: Li
         post(Synced(end))
 
     _ATTACH(self, post, links)
-    self._store.on_log_growth(written, None)
+    self._store.flush.on_growth(written, None)
 
 
 def _load_and_show_all(self: MessageStore, *_: object) -> Recovered:

@@ -65,7 +65,7 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
         assert found[position].body.split(b".")[0] == b"%d" % number, f"message {number} is not at {position}"
         offsets_found.add(position)
     assert len(offsets_found) == len(acknowledged), "two messages were acknowledged with one offset"
-    for (topic, queue_id), queue in store._queues.by_key.items():
+    for (topic, queue_id), queue in store.queues.by_key.items():
         offsets = [offset for owner, offset in found if owner == queue_id] if topic == TOPIC else range(queue.end)
         assert sorted(offsets) == list(range(queue.end))
     abandon(store)

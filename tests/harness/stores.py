@@ -181,13 +181,13 @@ def abandon(store: MessageStore) -> None:
     flush = store._durability.log
     for waiting in (flush._waiting._hidden, flush._waiting._unsettled, flush.undispatched):
         waiting.clear()  # the garbage collector does not see these appends: their cycles would keep the store
-    requests = store._allocator._requests
+    requests = store._parts._allocator._requests
     for request in requests.values():
         _close_made(request.made)
     requests.clear()
-    if store._index is not None:
-        _keep_preallocated(store._index.index)
-    store._close_files()
+    if store._parts.index is not None:
+        _keep_preallocated(store._parts.index.index)
+    store._parts.close()
 
 
 def _keep_preallocated(index: Index) -> None:

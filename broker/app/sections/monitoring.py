@@ -117,7 +117,7 @@ class Pages:
         of = self._of
         return {
             "recovered": self._opening,
-            "store": lambda: of.store.refusal_reasons() or None,
+            "store": lambda: of.store.flags.reasons() or None,
             "timers": lambda: of.delivery.timers.files.problem or None,
             "replication": of.replication.problem,
             "registered": lambda: (

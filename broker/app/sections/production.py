@@ -60,7 +60,7 @@ class Production:
         self._store = store
         self._pool = pool
         completion = PropertyCompletion(config.cluster_name, new_unique_key)
-        retention = TopicRetention(store.stored_bytes, refusals)
+        retention = TopicRetention(store.stored_bytes.of, refusals)
         self.checks = SendChecks(config.send, tables.topics, tables.groups, is_orderly, now_ms, retention)
         self.messages = SendMessages(completion, config.max_message_size, deferral.defer, now_ms, deferral.defer_fast)
         self.responses = SendResponses(
@@ -87,7 +87,7 @@ class Production:
 
     def attach(self, dispatcher: Dispatcher, selector: Selector) -> None:
         """Send responses when the store has decided, and pause producers while the flush is too far behind."""
-        self._store.after_each_flush(selector.flush_responses)
+        self._store.flush.on_settled = selector.flush_responses
         self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
 
 

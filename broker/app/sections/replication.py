@@ -172,7 +172,7 @@ def master_parts(config: DaemonConfig, store: MessageStore) -> MasterParts | Non
         return None
     refused = Refused()
     master = ClassicMaster(replication, store, config.store.mapped_file_size_commit_log, refused)
-    store.on_log_growth(master.grown, None)
+    store.flush.on_growth(master.grown, None)
     if master.copies is not None:
-        store.replicate(master.copies)
+        store.flush.replicate(master.copies)
     return MasterParts(master, HaServer(replication, master, refused=refused))

@@ -102,7 +102,7 @@ class DelayDelivery:
     def start(self, loop: Callbacks) -> None:
         """Start delivery."""
         self._loop = loop
-        for queue_id in sorted(self._store.queue_ids(SystemTopic.SCHEDULE)):
+        for queue_id in sorted(self._store.queues.ids_of(SystemTopic.SCHEDULE)):
             self._make_ready(self._level(queue_id + 1))
 
     async def stop(self) -> None:
@@ -167,7 +167,7 @@ class DelayDelivery:
         try:
             next_ms = level.step(self._now_ms())
         except ColdRead as cold:
-            self._store.fetch(cold).add_done_callback(partial(self._fetched, level))
+            self._store.reader.fetch(cold).add_done_callback(partial(self._fetched, level))
         except Exception:
             log.exception("delayed messages cannot be delivered level=%d retry_ms=%d", level.number, AFTER_FAILURE_MS)
             self._wake(level, AFTER_FAILURE_MS)

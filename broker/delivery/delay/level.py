@@ -107,7 +107,7 @@ class DelayLevel:
         if not count:
             return dues[0]
         self.behind_ms = now_ms - dues[0]
-        if self._store.is_flush_behind or not self._store.is_writable:
+        if self._store.flush.is_behind or not self._store.is_writable:
             return now_ms + RETRY_MS
         positions = {physical_offset: at for at, (physical_offset, _, _) in enumerate(units[:count])}
         done, is_refused = self._deliver(offset, positions, dues)
@@ -200,7 +200,7 @@ class DelayLevel:
             append = restore(record)
         except InvalidDestination as problem:
             return f"no destination, {problem}"
-        if self._store.is_deleted(append.topic, record.physical_offset):
+        if self._store.deleted.covers(append.topic, record.physical_offset):
             return f"{append.topic} was deleted"
         self._store.put(append)
         if append.status in _UNSTORABLE:
@@ -215,7 +215,7 @@ class DelayLevel:
             self._lateness.note((append.store_timestamp - dues[at]) / 1000)
             message_type = special_type(append.properties)
             if message_type is not None:
-                self._store.note_message_type(append.topic, message_type, append.size)
+                self._store.queues.note_message_type(append.topic, message_type, append.size)
 
 
 def _due_records(view: memoryview, positions: dict[int, int]) -> Iterator[tuple[int, Record]]:

@@ -238,7 +238,7 @@ class TimerDelivery:
         self._slot = SlotDelivery(slot_ms, last, self._precision_ms, self._store, self._files.log, self.tally)
 
     def _step_slot(self, now_ms: int) -> int:
-        if self._store.is_flush_behind or not self._store.is_writable:
+        if self._store.flush.is_behind or not self._store.is_writable:
             return now_ms + RETRY_MS
         slot = self._slot
         assert slot is not None
@@ -302,7 +302,7 @@ class TimerDelivery:
 
     def _fetch(self, cold: ColdRead) -> "asyncio.Future[None]":
         is_ours = cold.range.path.startswith(self._files.log.directory)
-        return self._files.reads.fetch(cold) if is_ours else self._store.fetch(cold)
+        return self._files.reads.fetch(cold) if is_ours else self._store.reader.fetch(cold)
 
     def _fetched(self, _future: "asyncio.Future[None]") -> None:
         self._wake(0)

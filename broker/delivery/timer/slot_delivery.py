@@ -154,14 +154,14 @@ class SlotDelivery:
         cold: list[ColdRead] = []
         for offset, size in positions:
             try:
-                record = self._store.record_of_size_at(offset, size)
+                record = self._store.reader.record_of_size_at(offset, size)
             except ColdRead as missed:
                 cold.append(missed)
                 continue
             found.append(record if record is not None and record.topic == SystemTopic.TIMER else None)
         if cold:
             for other in cold[1:]:
-                self._store.fetch(other)
+                self._store.reader.fetch(other)
             raise cold[0]
         return found
 
@@ -219,7 +219,7 @@ class SlotDelivery:
         topic = append.topic
         if self._deleted and f"{topic}+{property_value(_text(record), PropertyName.UNIQ_KEY)}" in self._deleted:
             return _Ended(topic, magic)
-        if self._store.is_deleted(topic, record.physical_offset):
+        if self._store.deleted.covers(topic, record.physical_offset):
             return _Ended(topic, magic, None, "the topic was deleted")
         (roll if magic & ROLL else deliver)(append, enqueue_ms, now_ms)
         self._store.put(append)
@@ -245,7 +245,7 @@ class SlotDelivery:
         tally.lateness.note(max(append.store_timestamp - self._due_ms, 0) / 1000)
         message_type = special_type(append.properties)
         if message_type is not None:
-            self._store.note_message_type(append.topic, message_type, append.size)
+            self._store.queues.note_message_type(append.topic, message_type, append.size)
 
 
 class _Ended(msgspec.Struct, gc=False):

@@ -103,13 +103,13 @@ class CheckRound:
     def step(self, now_ms: int) -> bool:
         """Run one slice. Returns whether there is more to do."""
         self._at = at = self._transactions.halves.next_open(self._at)
-        if at >= self._end or self._store.is_flush_behind or not self._store.is_writable:
+        if at >= self._end or self._store.flush.is_behind or not self._store.is_writable:
             return False
         units = self._store.units(_HALF, QUEUE_ID, at, min(SLICE_MESSAGES, self._end - at))
         if not units:
             return False
         is_open_at = self._transactions.halves.is_open_at
-        record_at = self._store.record_of_size_at
+        record_at = self._store.reader.record_of_size_at
         opened = [(offset, unit) for offset, unit in enumerate(units, at) if is_open_at(offset)]
         found = [(offset, half_in(record_at(unit[0], unit[1]))) for offset, unit in opened]
         return self._process(found, at + len(units), now_ms)
@@ -155,7 +155,7 @@ class CheckRound:
         config, record = self._transactions.config, half.record
         if half.root in self._transactions.under_way:
             return Verdict.LEAVE
-        if self._store.is_deleted(half.topic, record.physical_offset):
+        if self._store.deleted.covers(half.topic, record.physical_offset):
             return Verdict.DROP
         age_ms = now_ms - record.born_timestamp
         if half.checks >= config.transaction_check_max or age_ms > config.file_reserved_time * HOUR_MS:
@@ -185,7 +185,7 @@ class CheckRound:
     def _conclude(self, half: HalfMessage, verdict: Verdict, append: Append, producer: Connection | None) -> None:
         """Update state and counters, and send the check request, after the message is in the log."""
         if append.topic != SystemTopic.TRANSACTION_OP:
-            self._store.note_message_type(append.topic, TRANSACTION, append.size)
+            self._store.queues.note_message_type(append.topic, TRANSACTION, append.size)
         transactions, totals = self._transactions, self._totals
         if append.topic != _HALF:
             state = HalfState.DECIDED if verdict is Verdict.DROP else HalfState.DISCARDED

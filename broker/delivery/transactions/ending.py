@@ -92,7 +92,7 @@ class Endings:
         record = self._store.record_of_unit(topic, QUEUE_ID, queue_offset, physical_offset)
         if record is not None:
             return half_in(record) if record.topic == topic else None
-        record = self._store.written_record_at(physical_offset)
+        record = self._store.reader.copied_record_at(physical_offset)
         if record is None or record.topic != topic or not self._store.is_queued(record):
             return None
         return half_in(record)
@@ -156,9 +156,9 @@ class Endings:
     def commit(self, settled: Settled) -> bool:
         """Write the batch of this read. Returns True if it is decided; otherwise `settled` is called later."""
         self._store.commit()
-        is_settled = self._store.is_settled()
+        is_settled = self._store.flush.is_settled()
         if not is_settled:
-            self._store.when_settled(settled)
+            self._store.flush.when_settled(settled)
         return is_settled
 
     def finish(self, ending: Ending) -> None:
@@ -167,13 +167,13 @@ class Endings:
             self._transactions.ended(ending.half, is_commit=ending.is_commit, now_ms=self._now_ms())
             if ending.is_commit:
                 final = ending.appends[0]
-                self._store.note_message_type(final.topic, TRANSACTION, final.size)
+                self._store.queues.note_message_type(final.topic, TRANSACTION, final.size)
         for waiting in self._transactions.under_way.pop(ending.half.root):
             if not waiting.done():
                 waiting.set_result(None)
 
     def _is_deleted(self, half: HalfMessage) -> bool:
-        if not self._store.is_deleted(half.topic, half.record.physical_offset):
+        if not self._store.deleted.covers(half.topic, half.record.physical_offset):
             return False
         log.warning("committed message dropped, its topic was deleted topic=%s key=%s", half.topic, half.unique_key)
         return True

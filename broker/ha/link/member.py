@@ -105,7 +105,7 @@ class LinkMember:
         self.copies: LinkCopies | None = None
         if config.broker_role is BrokerRole.SYNC_MASTER:
             self.copies = LinkCopies(config.slave_timeout, 0, self._keep_synced)
-            store.replicate(self.copies)
+            store.flush.replicate(self.copies)
         self._runner: Runner | None = None
         self._log: LeaderLog | FollowerLog | None = None
         self._blocked = ""
@@ -318,7 +318,7 @@ class LinkMember:
         reason = self.refusal() or ""
         if reason != self._blocked:
             self._blocked = reason
-            self._store.block(reason)
+            self._store.leader_block.set(reason)
 
     def refusal(self) -> str | None:
         """Return why this leader takes no messages; None if it does, or follows."""

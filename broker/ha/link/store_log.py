@@ -97,7 +97,7 @@ class StoreBytes:
         at = store.min_offset(EPOCH_TOPIC, QUEUE_ID)
         while at is not None and (units := store.units(EPOCH_TOPIC, QUEUE_ID, at, UNITS)):
             for physical_offset, _, _ in units:
-                record = store.written_record_at(physical_offset)
+                record = store.reader.copied_record_at(physical_offset)
                 if record is not None and (epoch := epoch_of(record)) is not None:
                     queued.append(epoch)
             at += len(units)
@@ -122,7 +122,7 @@ class LeaderLog:
         self.is_shown = False
         """Whether the log is visible up to the epoch record: messages may be taken from then on."""
         self._starts = StartWatch(store)
-        store.keep_room(TERM_ROOM_BYTES)
+        store.leader_block.keep_room(TERM_ROOM_BYTES)
 
     def __repr__(self) -> str:
         return f"<LeaderLog {self._store!r}>"
@@ -143,8 +143,8 @@ class LeaderLog:
             else:
                 self._copies.flushed(end, synced, lambda: post(SyncFailed()))
 
-        self._store.on_log_growth(written, flushed)
-        self._store.on_log_failure(lambda _: post(SyncFailed()))
+        self._store.flush.on_growth(written, flushed)
+        self._store.flush.on_failed = lambda _: post(SyncFailed())
 
     def step(self, post: Post) -> None:
         """Pass on what is due."""
@@ -167,11 +167,11 @@ class LeaderLog:
         append = Append(EPOCH_TOPIC, QUEUE_ID, body, b"", 0, 0, 0, self._now_ms(), self._host)
         if self._copies is None:
             self._show_recovered()  # nothing delays the record until it is committed
-        with self._store.accepting():
+        with self._store.leader_block.lifted():
             self._store.put(append)
             self._store.write()
         if append.status not in (PutStatus.PENDING, PutStatus.PUT_OK):
-            reasons = self._store.refusal_reasons() or append.status.name
+            reasons = self._store.flags.reasons() or append.status.name
             raise TermFailed(f"the epoch record cannot be written: {reasons}")
         self._term_end = append.physical_offset + append.size
         self.begun.set()
@@ -189,7 +189,7 @@ class LeaderLog:
     def _show_recovered(self) -> None:
         """Make the recovered end of the log visible, before any message of this process. Raises OSError."""
         try:
-            self._store.show_recovered()
+            self._store.hidden_tail.show_recovered()
         except ReplicaError as error:
             raise DamagedLogError(str(error)) from None
 

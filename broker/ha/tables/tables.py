@@ -84,9 +84,9 @@ class SlaveTables:
         """
         for topic in self._topics.follow(master.topics):
             self._offsets.remove_topic(topic)
-        for topic in self._store.stored_topics():
+        for topic in self._store.queues.topics():
             if self._topics.find(topic) is None and not is_reserved_topic(topic):
-                await self._store.delete_topic_below(topic, master.log_end_before)
+                await self._store.hidden_tail.delete_topic_below(topic, master.log_end_before)
         self._groups.follow(master.groups)
         self._offsets.follow(master.offsets.offset_table, offsets_before)
         self._delays.follow(master.delays)

@@ -116,7 +116,7 @@ def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
     """Return the scrape of a broker."""
 
     async def fetch(cold: ColdRead) -> None:
-        await parts.store.fetch(cold)
+        await parts.store.reader.fetch(cold)
 
     registry = CollectorRegistry()
     GCCollector(registry)

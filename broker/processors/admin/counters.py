@@ -91,7 +91,7 @@ def sources_of(
 
 def system_puts(store: MessageStore) -> int:
     """Return the number of messages stored in RocketMQ's reserved topics."""
-    return store.messages_into(RESERVED_TOPICS)
+    return store.queues.messages_into(RESERVED_TOPICS)
 
 
 def _stored(store: MessageStore) -> Iterator[tuple[str, Sums]]:

@@ -188,7 +188,7 @@ class SendBackProcessor:
             self._dead_letters += 1
         else:
             self._retries += 1
-            self._store.note_message_type(append.topic, DELAY, append.size)
+            self._store.queues.note_message_type(append.topic, DELAY, append.size)
 
 
 def may_be_consumed(record: Record) -> bool:

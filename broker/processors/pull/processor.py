@@ -251,7 +251,7 @@ class PullProcessor:
             response = self._pull(connection, command, header, offset, is_first=False)
         except ColdRead as cold:
             again = partial(self._resume, connection, command, header, offset, arrived_s)
-            self._store.fetch(cold).add_done_callback(lambda _fetched: again())
+            self._store.reader.fetch(cold).add_done_callback(lambda _fetched: again())
             return
         except Exception as error:  # noqa: BLE001 (the response carries it, and it is logged there)
             response = error_response(command, connection.peer, error)

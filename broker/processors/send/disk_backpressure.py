@@ -27,7 +27,7 @@ class SendBackpressure:
         self._pool = pool
         self._reopen = reopen
         self._release = release
-        store.on_flush_lag(self.pause, self.resume)
+        store.flush.lag_limit.watch(self.pause, self.resume)
 
     def __repr__(self) -> str:
         return f"<SendBackpressure {'paused' if self._pool.is_suspended else 'running'}>"
@@ -43,4 +43,4 @@ class SendBackpressure:
             self._release()
 
     def _reason(self) -> str:
-        return f"flush behind {self._store.flush_lag} bytes, limit {self._store.flush_lag_limit}"
+        return f"flush behind {self._store.flush.lag} bytes, limit {self._store.flush.lag_limit.limit_bytes}"

@@ -106,16 +106,16 @@ class FastPathSends:
         if not runs:
             return
         self._runs = []
-        self._store.write(self._store.is_flush_interpreted and self._is_single_producer(runs))
-        if self._store.is_flush_behind:
+        self._store.write(self._store.flush.is_interpreted and self._is_single_producer(runs))
+        if self._store.flush.is_behind:
             for connection, *_ in runs:
                 connection.pause_reads()
-        if not self._store.is_settled():
+        if not self._store.flush.is_settled():
             self._pool.pending += sum(count for _, count, _ in runs)
-            if self._store.is_flush_polled and _is_single(runs):
+            if self._store.flush.is_polled and _is_single(runs):
                 self._poll_for_flush(runs[0][0])
             _release_bodies(runs)
-            self._store.when_settled(partial(self._respond_after_flush, runs, runs[0][0].arrived_s))
+            self._store.flush.when_settled(partial(self._respond_after_flush, runs, runs[0][0].arrived_s))
         else:
             self._respond(runs, runs[0][0].arrived_s)
 
@@ -123,7 +123,7 @@ class FastPathSends:
         """Poll for the flush without sleeping: a producer with one message in flight waits for it, and then sends the
         next."""
         if limit_us := connection.busy_poll(_FLUSH_TIMES):
-            self._store.keep_spinning(limit_us)
+            self._store.flush.keep_spinning(limit_us)
 
     def _is_single_producer(self, runs: Runs) -> bool:
         """Return whether one connection has sent messages one by one for a while, and no other has sent any."""
@@ -144,7 +144,7 @@ class FastPathSends:
         self._counts = []
         connection, _, _, count = counts[0]
         if len(counts) == count == 1 and (
-            self._single_sends >= _SINGLE_PRODUCER_SENDS or not self._store.is_flush_interpreted
+            self._single_sends >= _SINGLE_PRODUCER_SENDS or not self._store.flush.is_interpreted
         ):
             connection.busy_poll()
         for _, code, arrived_s, count in counts:

@@ -144,7 +144,7 @@ class SendProcessor:
         self._waiting = []
         arrived_s = waiting[0][0].arrived_s
         self._store.commit()
-        if self._store.is_flush_behind:
+        if self._store.flush.is_behind:
             for send in waiting:
                 send[0].pause_reads()
         pending = [send for send in waiting if send[2].status is PutStatus.PENDING]
@@ -152,7 +152,7 @@ class SendProcessor:
             waiting = [send for send in waiting if send[2].status is not PutStatus.PENDING]
             self._pool.pending += len(pending)
             _release_bodies(pending)
-            self._store.when_settled(partial(self._respond_after_flush, pending, arrived_s))
+            self._store.flush.when_settled(partial(self._respond_after_flush, pending, arrived_s))
         self.respond_all(waiting, arrived_s)
 
     def run_after_responses(self) -> None:
@@ -197,7 +197,7 @@ class SendProcessor:
             for append in batch or (last,):
                 kind = special_type(append.properties)
                 if kind is not None and append.status in STORED:
-                    self._store.note_message_type(append.topic, kind, append.size)
+                    self._store.queues.note_message_type(append.topic, kind, append.size)
 
     def _note_latencies(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Note the latencies. The first case covers nearly all calls: one code, and all stored."""
@@ -230,7 +230,7 @@ class SendProcessor:
         code, remark = RESULTS[status]
         if code is ResponseCode.MESSAGE_ILLEGAL:
             remark = self._messages.illegal
-        elif remark is UNAVAILABLE and self._store.lacks_descriptors:
+        elif remark is UNAVAILABLE and self._store.flags.lacks_descriptors:
             remark = NO_DESCRIPTORS_LEFT
         elif remark is UNAVAILABLE:
             usage = self._store.disk_usage()

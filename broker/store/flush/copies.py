@@ -1,7 +1,7 @@
 """Copies of the log on other machines: one more reason for a commit to wait before its messages are acknowledged.
 
 A store has copies if its broker is a SYNC_MASTER, or leads the link of a group. The owner of the connections to the
-replicas implements `Copies`, passes it to `MessageStore.replicate` before the first put, and calls `moved` after
+replicas implements `Copies`, passes it to `LogFlush.replicate` before the first put, and calls `moved` after
 each report that may have raised `copied`. `SyncQueue` decides.
 
     classic replication (`is_visible_first`)     acknowledged: own flush (SYNC_FLUSH) and copies     visible: own flush

@@ -98,12 +98,15 @@ class LogFlush:
         self._loop_syncs_after_s = 0.0  # until this time the loop leaves all syncs to the thread
         self._is_deferred = False  # whether the last announcement was skipped
         self._flush_waiters: list[tuple[int, Settled]] = []  # (end, callback): call it once `end` is on disk
-        self.is_interpreted = False  # whether the thread of a SYNC_FLUSH store runs Python code
+        self.is_interpreted = False
+        """Whether the thread that flushes each commit needs the interpreter, so that the loop should not spin."""
         self.on_settled: Callable[[], None] = lambda: None
-        self.on_readable: Growth | None = None
-        self.on_flushed: Growth | None = None
-        self._flushed = 0  # what `on_flushed` got
+        """Called at every flush announcement: after all waiters of that flush, before its messages are dispatched."""
         self.on_failed: Callable[[OSError], None] = lambda _: None
+        """Called once after a failed write or sync: only a restart can determine what is on the disk."""
+        self._on_readable: Growth | None = None
+        self._on_grown: Growth | None = None
+        self._grown = 0  # what `_on_grown` got
         self._is_failed = False
 
     def configure(self, config: StoreConfig) -> None:
@@ -116,8 +119,13 @@ class LogFlush:
         if self._committer is not None:
             self._committer.set_pace(commit_pace_of(config))
 
+    def on_growth(self, readable: Growth | None, flushed: Growth | None) -> None:
+        """Register callbacks for replicas of the log. `readable` gets the new end of the log in its files, after each
+        write; `flushed` the new end of the log on disk, after each sync."""
+        self._on_readable, self._on_grown = readable, flushed
+
     def replicate(self, copies: Copies) -> None:
-        """Let all later commits wait for copies, too."""
+        """Let all commits wait for copies on other machines, too. Call it before the first put."""
         self._copies = copies
         self._is_visible_at_once = False
         self._is_settled_by_copies = not copies.is_visible_first
@@ -181,8 +189,8 @@ class LogFlush:
 
         `is_lone`: the caller has nothing else to do until they are flushed.
         """
-        if self.on_readable is not None and self._committer is None:
-            self.on_readable(self._log.written)  # first: the copies take longer than the own flush
+        if self._on_readable is not None and self._committer is None:
+            self._on_readable(self._log.written)  # first: the copies take longer than the own flush
         is_flushed = is_lone and self._flush_here()
         if not is_flushed:
             self._submit()
@@ -243,12 +251,14 @@ class LogFlush:
         self._waiting.when_settled(callback)
 
     @property
-    def waits_for_copies(self) -> bool:
-        """Whether commits wait for copies, too."""
-        return self._copies is not None
+    def is_polled(self) -> bool:
+        """Whether the loop should spin for the flush of a lone commit: it wakes up later than the flush ends. Copies on
+        other machines take longer, and spinning would delay the threads that make them."""
+        return not self.is_interpreted and self._copies is None
 
     def keep_spinning(self, limit_us: int) -> None:
-        """Make the flusher spin for the next commit, which comes soon after the last one is flushed."""
+        """Make the flusher spin up to `limit_us` for the next commit, which comes soon after the last one is
+        flushed."""
         if self._flusher is not None:
             self._flusher.keep_spinning(limit_us)
 
@@ -270,6 +280,11 @@ class LogFlush:
         if self._copies is not None:
             self._on_copied()
         self._waiting.expire(now_ms)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more than `flushLagLimit` bytes are written and not flushed. Producers should wait until it ends."""
+        return self.lag_limit.is_behind
 
     @property
     def lag(self) -> int:
@@ -323,8 +338,8 @@ class LogFlush:
         self._submit_flush(flusher, done.end, done.timestamp)
         if self.lag_limit.is_behind or self._flush_waiters:
             flusher.expedite()
-        if self.on_readable is not None:
-            self.on_readable(done.end)
+        if self._on_readable is not None:
+            self._on_readable(done.end)
         if not self._is_sync:
             self._advance()
 
@@ -354,9 +369,9 @@ class LogFlush:
     def _acknowledge(self, flusher: Flusher) -> None:
         flusher.acknowledge()
         end = flusher.done.end
-        if self.on_flushed is not None and end > self._flushed:
-            self._flushed = end
-            self.on_flushed(end)
+        if self._on_grown is not None and end > self._grown:
+            self._grown = end
+            self._on_grown(end)
 
     def _on_flushed(self, flusher: Flusher) -> None:
         self._is_deferred = False

@@ -81,7 +81,7 @@ class CommitLog:
         self._segment: MappedFile | None = None
         self._segment_end = 0
         self.kept_room = 0
-        """Bytes at the end of each segment that a batch leaves free before its blank: see `MessageStore.keep_room`."""
+        """Bytes at the end of each segment that a batch leaves free before its blank: see `LeaderBlock.keep_room`."""
         self._prepare_at = 0  # when `written` reaches this offset, the allocator prepares the next segment
         self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has filled
         self._messages = 0

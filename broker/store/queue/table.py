@@ -50,6 +50,14 @@ class QueueTable:
         """Return the queue; None if it never had a message."""
         return self.by_key.get((topic, queue_id))
 
+    def topics(self) -> list[str]:
+        """Return the topics that ever had a message and are not deleted."""
+        return list(self.by_topic)
+
+    def ids_of(self, topic: str) -> list[int]:
+        """Return the queues of a topic that ever had a message."""
+        return list(self.by_topic.get(topic, ()))
+
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue, created if it does not exist. Its files are created with its first unit.
 
@@ -80,6 +88,16 @@ class QueueTable:
         for queue in self.by_topic[topic].values():
             note_units(queue)
         return self.traffic[topic]
+
+    def messages_into(self, topics: Iterable[str]) -> int:
+        """Return how many messages these topics received since the start. Queues of other topics are not read."""
+        return sum(self.topic_traffic(topic).sizes.count for topic in topics if topic in self.traffic)
+
+    def note_message_type(self, topic: str, message_type: str, size: int) -> None:
+        """Count a put message of a type other than normal, unless its topic was removed."""
+        traffic = self.traffic.get(topic)
+        if traffic is not None:
+            traffic.note_message_type(message_type, size)
 
     def begin_traffic(self) -> None:
         """Start counting; records that recovery dispatched do not count, they were received before the start."""

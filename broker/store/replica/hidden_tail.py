@@ -52,7 +52,10 @@ class HiddenTail:
             self._durability.undecided = self._undecided
 
     def show_recovered(self) -> None:
-        """Make the tail of a store that takes messages visible; see MessageStore."""
+        """Make visible what `load` found above its `show_to`: before any message of this process becomes visible.
+
+        A second call does nothing. Raises LostBytesError or DamagedReplicaError if the log cannot be read.
+        """
         dispatch, self._dispatch = self._dispatch, None
         if dispatch is not None and self.replica is None:
             dispatch.show(self._recovered_end)
@@ -68,7 +71,11 @@ class HiddenTail:
         return count
 
     async def delete_topic_below(self, topic: str, end: int) -> int:
-        """Remove the queues of a topic whose records below byte `end` are deleted; see MessageStore."""
+        """Do the same on a follower, for a topic whose records below byte `end` of the log are deleted.
+
+        Returns 0, and removes nothing, if a later record of the topic has a unit, or gets one before the deletion is
+        durable: it may be of a topic with the same name that was created again.
+        """
         dispatch = self._dispatch
         end = min(end, self._log.written if dispatch is None else dispatch.shown)
         count = await self._deletion.delete_below(topic, end)

@@ -53,7 +53,7 @@ class TopicDeletion:
         return removed
 
     async def delete_below(self, topic: str, end: int) -> int:
-        """Delete a topic of a follower; see `MessageStore.delete_topic_below`."""
+        """Delete a topic of a follower; see `HiddenTail.delete_topic_below`."""
         queues = self._queues
         async with self._running:
             before = self._deleted.ends.get(topic, 0)

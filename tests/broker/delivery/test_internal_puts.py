@@ -64,7 +64,7 @@ async def test_under_sync_flush_a_put_waits_for_the_flush(tmp_path: Path, *, wai
         puts = InternalPuts(it.store)
         it.disk.syncs.clear()
         task = asyncio.create_task(puts.put(message(b"one", wait_flush=waits)))
-        await until(lambda: it.store.flush_lag > 0)
+        await until(lambda: it.store.flush.lag > 0)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert task.done() is not waits
@@ -78,7 +78,7 @@ async def test_a_put_waits_for_its_copy(tmp_path: Path, refusal: PutStatus | Non
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         puts, copies = InternalPuts(it.store), TestCopies()
         copies.refusal = refusal
-        it.store.replicate(copies)
+        it.store.flush.replicate(copies)
         put = asyncio.ensure_future(puts.put(message(b"one")))
         await until(lambda: it.bodies() == [b"one"])
         it.store.step(it.clock.now_ms + copies.timeout_ms)

@@ -27,7 +27,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
         for number in range(COUNT):
             before.put(b"%03d" % number)
     with broker_parts(tmp_path) as it:
-        it.store._reader.start(asyncio.get_running_loop())
+        it.store.reader.start(asyncio.get_running_loop())
         yield it
 
 
@@ -72,7 +72,7 @@ async def test_a_verified_cold_range_waits(parts: BrokerParts) -> None:
     """A record that was verified before may have left memory."""
     peer = parts.peer()
     parts.put(b"new")
-    parts.store._reader._log_reads._hot_tail_bytes = 0
+    parts.store.reader._log_reads._hot_tail_bytes = 0
     assert len(bodies(peer.call(pull()))) == COUNT + 1
     assert bodies(peer.call(pull(queue_offset=COUNT))) == [b"new"]
     with ColdFiles() as cold:
@@ -95,7 +95,7 @@ async def test_a_cold_pull_commits_once(parts: BrokerParts) -> None:
 
 async def test_a_resumed_pull_may_be_cold(parts: BrokerParts) -> None:
     """A parked pull that finds cold data when it is resumed is served after the read."""
-    parts.store._reader._log_reads._hot_tail_bytes = 0
+    parts.store.reader._log_reads._hot_tail_bytes = 0
     peer = parts.peer()
     peer.send(pull(queue_offset=COUNT, suspend_ms=1_000))
     assert parts.pool.pending == 1
@@ -123,7 +123,7 @@ async def test_a_failed_read_is_an_error_response(parts: BrokerParts, monkeypatc
     with ColdFiles() as cold:
         freeze(cold, parts)
         log = parts.store._log.files.segments[0]
-        monkeypatch.setattr(log, "fd", parts.store._queue_files._descriptor(_queue_path(parts)))
+        monkeypatch.setattr(log, "fd", parts.store._parts._queue_files._descriptor(_queue_path(parts)))
         response = await answer_to(parts.peer(), pull())
         assert response.code == 1
         assert "bytes from 400 on are lost" in (response.remark or "")
@@ -158,7 +158,7 @@ async def test_a_first_offset_on_disk_waits(parts: BrokerParts) -> None:
     """If the start of the log has moved, the first offset is read from the queue's file, cold or not."""
     with ColdFiles() as cold:
         freeze(cold, parts)
-        parts.store._queues.by_key[TOPIC, 0]._corrected_for = -1
+        parts.store.queues.by_key[TOPIC, 0]._corrected_for = -1
         response = await answer_to(
             parts.peer(), RemotingCommand.request(RequestCode.GET_MIN_OFFSET, QueueHeader(TOPIC, 0))
         )

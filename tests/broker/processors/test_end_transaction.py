@@ -232,7 +232,7 @@ async def test_an_end_without_a_copy_succeeds(parts: Transacted, refusal: PutSta
     """As in RocketMQ: the message is stored. The response waits for its copy, at most `slaveTimeout`."""
     half, copies = parts.send(), TestCopies()
     copies.refusal = refusal
-    parts.it.store.replicate(copies)
+    parts.it.store.flush.replicate(copies)
     parts.peer.send(parts.request(half))
     assert len(parts.peer.received) == (0 if refusal is None else 1)
     assert parts.it.bodies() == [b"half"]
@@ -245,7 +245,7 @@ async def test_an_end_without_a_copy_succeeds(parts: Transacted, refusal: PutSta
 async def test_on_a_link_an_overdue_end_is_refused(parts: Transacted) -> None:
     """With SERVICE_NOT_AVAILABLE (14). The half message stays open, so that its end can be sent again."""
     half, copies = parts.send(), TestCopies(is_visible_first=False)
-    parts.it.store.replicate(copies)
+    parts.it.store.flush.replicate(copies)
     parts.peer.send(parts.request(half))
     parts.it.store.step(parts.it.clock.now_ms + copies.timeout_ms)
     (response,) = parts.peer.take()
@@ -280,7 +280,7 @@ async def test_a_half_message_of_a_deleted_topic_is_dropped(parts: Transacted) -
     half = parts.send()
     await parts.it.store.delete_topic("T", may_have_delayed=True)
     assert parts.end(half).code == ResponseCode.SUCCESS
-    assert parts.it.store.queue_ids("T") == []
+    assert parts.it.store.queues.ids_of("T") == []
     assert parts.it.bodies(OP) == [b"0"]
 
 

@@ -46,7 +46,7 @@ def test_units(golden: Golden) -> None:
     with opened(golden.root) as it:
         for queue in golden.manifest["consumeQueues"]:
             key = queue["topic"], queue["queueId"]
-            ours = it.store._queues.get(*key)
+            ours = it.store.queues.get(*key)
             assert ours is not None
             whole = [tuple(entry) for entry in queue["entries"] if entry[0] < golden.end]
             units = [ours.unit(offset) for offset in range(queue["minOffset"], ours.end)]

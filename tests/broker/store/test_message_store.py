@@ -92,7 +92,7 @@ def test_queues_are_synced_at_their_intervals(tmp_path: Path) -> None:
         def dirty_after(milliseconds: int) -> int:
             it.store.step(it.clock.now_ms + milliseconds)
             flusher.wait_idle()
-            return it.store._queue_files.statistics().dirty_files
+            return it.store._parts._queue_files.statistics().dirty_files
 
         assert [dirty_after(after) for after in (500, 1000, 2000, 59_999, 60_000, 60_999)] == [2, 1, 1, 1, 1, 0]
 
@@ -119,8 +119,14 @@ def test_statistics(tmp_path: Path) -> None:
         assert statistics.is_writable
         assert 0 < it.store.disk_usage().fullest <= 100
         durability = it.store._durability
-        parts = (it.store, it.store._log, it.store._queues, it.store._reput, durability)
-        for part in (*parts, it.store._queue_files, it.store._allocator, it.store._log.files, it.store._running):
+        parts = (it.store, it.store._log, it.store.queues, it.store._reput, durability)
+        for part in (
+            *parts,
+            it.store._parts._queue_files,
+            it.store._parts._allocator,
+            it.store._log.files,
+            it.store._parts.running,
+        ):
             assert repr(part).startswith(f"<{type(part).__name__}")
             assert "\n" not in repr(part)
 
@@ -153,4 +159,4 @@ def test_units(tmp_path: Path) -> None:
         assert it.store.units("T", 1, 20, 3) == units[20:23]
         assert it.store.units("T", 1, 25, 3) == it.store.units("T", 1, 99, 3) == it.store.units("T", 0, 0, 3) == []
         assert it.store.units("T", 1, -1, 3) == []
-        assert it.store.queue_ids("T") == [1]
+        assert it.store.queues.ids_of("T") == [1]

@@ -181,7 +181,7 @@ def test_an_offset_before_the_queue_moves_to_its_start(tmp_path: Path) -> None:
     """Messages that expired before they were due are gone."""
     with opened(tmp_path, mapped_file_size_commit_log=4_096, file_reserved_time=0) as it:
         it.put(*(delayed(b"x" * 500) for _ in range(12)))
-        queue = it.store._queues.by_key[SCHEDULE, 0]
+        queue = it.store.queues.by_key[SCHEDULE, 0]
         queue.min_offset, queue._corrected_for = 5, it.store.min_physical_offset
         it.clock.now_ms += 1_000
         level = level_of(it)
@@ -329,7 +329,7 @@ def test_messages_put_before_a_rejection_are_delivered_once(it: Opened, monkeypa
 def test_filler_units_are_skipped(it: Opened) -> None:
     """A queue that begins with filler units, or has a damaged record: the other messages are delivered."""
     it.put(message(bytes(300), "Before"))  # three other records precede record #3
-    queue = it.store._queues.make(SCHEDULE, 0)
+    queue = it.store.queues.make(SCHEDULE, 0)
     queue.next_offset = 3
     it.put(delayed(b"one"))
     it.clock.now_ms += 1_000

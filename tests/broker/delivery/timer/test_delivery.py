@@ -280,7 +280,7 @@ def test_a_stop_finishes_the_slot_although_the_disk_is_behind(it: Opened, monkey
         timers.delivery.step(it.clock.now_ms)
     assert len(it.bodies()) < 100
     behind = iter([True, True])
-    monkeypatch.setattr(type(it.store), "is_flush_behind", property(lambda _: next(behind, False)))
+    monkeypatch.setattr(type(it.store.flush), "is_behind", property(lambda _: next(behind, False)))
     stop(it, timers)
     assert it.bodies() == bodies
     again = loaded(it)

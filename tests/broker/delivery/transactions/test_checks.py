@@ -63,7 +63,7 @@ async def test_a_stop_saves_what_the_next_start_needs(it: Opened) -> None:
     parts.end(halves[0])
     parts.end(halves[1])
     await parts.checks.stop()
-    assert it.store.flush_lag == 0
+    assert it.store.flush.lag == 0
     assert parts.offsets.committed(GROUP, HALF, 0) == 2
     again = await started(Transacted(it, parts.offsets, is_loaded=False))
     assert again.open_offsets()[-1:] == [2]

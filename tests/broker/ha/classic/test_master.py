@@ -37,9 +37,9 @@ class Served:
         self.skipped_s = 0.0
         self.master = ClassicMaster(config, it.store, SEGMENT_BYTES, self.refused, self.now_s)
         self.server = HaServer(config, self.master, refused=self.refused)
-        it.store.on_log_growth(self.master.grown, None)
+        it.store.flush.on_growth(self.master.grown, None)
         if self.master.copies is not None:
-            it.store.replicate(self.master.copies)
+            it.store.flush.replicate(self.master.copies)
         self.port = 0
 
     def now_s(self) -> float:
@@ -272,7 +272,7 @@ async def test_cold_bytes_are_sent_by_a_thread(tmp_path: Path, monkeypatch: pyte
     """Bytes that are not in memory do not stop the event loop; the slave gets the same log."""
     async with served(tmp_path) as it:
         it.put(150)
-        reads = it.it.store._reader._log_reads
+        reads = it.it.store.reader._log_reads
         monkeypatch.setattr(reads, "_hot_tail_bytes", 0)
         monkeypatch.setattr(reads._residency, "is_resident", lambda *_: False)
         async with await RawSlave.connect(it.port, log=it.log()[:1]) as slave:

@@ -41,7 +41,7 @@ async def leading(root: Path, copies: LinkCopies | None = None) -> AsyncIterator
     events: list[Event] = []
     with opened(root, sync=True, loop=asyncio.get_running_loop()) as one:
         if copies is not None:
-            one.store.replicate(copies)
+            one.store.flush.replicate(copies)
         log = LeaderLog(one.store, "n1", BORN_HOST, copies, one.clock)
         log.attach(events.append, links_of(one))
         yield one, log, events
@@ -90,9 +90,9 @@ async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
         assert append.status is PutStatus.PENDING
         assert one.bodies() == []
         log.show(end)
-        assert not one.store.is_settled()
+        assert not one.store.flush.is_settled()
         copies.settle()
-        assert one.store.is_settled()
+        assert one.store.flush.is_settled()
         assert one.bodies() == [b"hello"]
         assert append.status.name == "PUT_OK"
 
@@ -190,12 +190,12 @@ async def test_terms_beyond_the_room_in_a_segment_begin_in_the_next_one(
 async def test_a_blocked_store_takes_only_the_epoch_record(tmp_path: Path) -> None:
     """A store that refuses messages for another reason does not take it: no term begins."""
     async with leading(tmp_path) as (one, log, _):
-        one.store.block("too few")
+        one.store.leader_block.set("too few")
         assert one.put(message())[0].status is PutStatus.SERVICE_NOT_AVAILABLE
         log.begin_term(1, ("a",))
         assert one.put(message())[0].status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert "too few" in one.store.refusal_reasons()
-        one.store.block("")
+        assert "too few" in one.store.flags.reasons()
+        one.store.leader_block.set("")
         assert one.put(message())[0].status is PutStatus.PENDING
     log = LeaderLog(one.store, "n1", BORN_HOST, None, one.clock)
     with pytest.raises(TermFailed, match="the store is not open"):

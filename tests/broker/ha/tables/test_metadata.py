@@ -176,7 +176,7 @@ async def test_a_deleted_topic_loses_its_queues(tmp_path: Path, master: FakeMast
         slave.offsets.commit("G", "Other", 0, 1)
         serve(master, "T", version=DataVersion(0, 2_000, 8))
         await slave.copy()
-        assert sorted(slave.store.stored_topics()) == [SystemTopic.TRANSACTION_HALF, "T"]
+        assert sorted(slave.store.queues.topics()) == [SystemTopic.TRANSACTION_HALF, "T"]
         assert "Other@G" not in slave.offsets.table()
 
 
@@ -189,7 +189,7 @@ async def test_a_topic_with_younger_messages_keeps_its_queues(tmp_path: Path, ma
         master.end = 0
         serve(master, "T", version=DataVersion(0, 2_000, 8))
         await slave.copy()
-        assert slave.store.stored_topics() == ["Other"]
+        assert slave.store.queues.topics() == ["Other"]
 
 
 async def test_messages_sent_while_the_master_is_asked_keep_their_queues(tmp_path: Path, master: FakeMaster) -> None:
@@ -202,7 +202,7 @@ async def test_messages_sent_while_the_master_is_asked_keep_their_queues(tmp_pat
         master.end, master.ends = 0, {TOPICS: slave.end, RUNTIME_INFO: 0}
         serve(master, "T", version=DataVersion(0, 2_000, 8))
         await slave.copy()
-        assert slave.store.stored_topics() == ["Other"]
+        assert slave.store.queues.topics() == ["Other"]
 
 
 async def test_request_modes_are_kept_in_rocketmqs_file(tmp_path: Path, master: FakeMaster) -> None:

@@ -125,8 +125,8 @@ async def test_consume_directly_sends_the_message_to_the_client(parts: Relaying)
 async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_path: Path) -> None:
     """The client receives it after the read."""
     [append] = parts.put(b"cold")
-    parts.store._reader._log_reads._hot_tail_bytes = 0
-    parts.store._reader.start(asyncio.get_running_loop())
+    parts.store.reader._log_reads._hot_tail_bytes = 0
+    parts.store.reader.start(asyncio.get_running_loop())
     member, operator = parts.member(), parts.peer()
     place = encode_offset_id(encode_host("127.0.0.1", 10911), append.physical_offset)
     with ColdFiles() as cold:

@@ -145,8 +145,8 @@ async def test_a_reset_waits_for_cold_data(tmp_path: Path) -> None:
     """Nothing changes before every queue has been read, and the event loop does not wait for the disk."""
     Resetting(tmp_path).store.close()
     parts = Resetting(tmp_path)
-    parts.store._reader._log_reads._hot_tail_bytes = 0
-    parts.store._reader.start(asyncio.get_running_loop())
+    parts.store.reader._log_reads._hot_tail_bytes = 0
+    parts.store.reader.start(asyncio.get_running_loop())
     with ColdFiles() as cold:
         cold.freeze(*(path for path in tmp_path.glob("co*/**/*") if path.is_file()))
         cold.gate.clear()

@@ -148,7 +148,7 @@ async def test_deleting_an_unknown_topic_succeeds(admin: BrokerParts) -> None:
     """It leaves no trace."""
     response = await call_and_wait(admin, admin.peer(), delete("unknown"))
     assert (response.code, response.remark, admin.waits) == (0, None, [])
-    assert admin.store._deleted.ends == {}
+    assert admin.store.deleted.ends == {}
 
 
 async def test_all_topics_are_listed(admin: BrokerParts) -> None:

@@ -211,7 +211,7 @@ async def test_an_offset_without_a_message_is_refused(parts: SendBacks, offset: 
 async def test_no_request_waits_for_a_copy(parts: SendBacks) -> None:
     """The stored message has WAIT=false, as in RocketMQ."""
     original, copies = parts.original(), TestCopies()
-    parts.store.replicate(copies)
+    parts.store.flush.replicate(copies)
     for copies.refusal in (None, PutStatus.SLAVE_NOT_AVAILABLE):
         assert (await parts.send_back(original)).code == ResponseCode.SUCCESS
 
@@ -285,7 +285,7 @@ async def test_a_message_that_no_consumer_received_is_refused(
         remark = f"look message by offset failed, {half.physical_offset}"
         assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     ours = {SCHEDULE: [3]} if topic == SCHEDULE else {}
-    assert {name: parts.store.queue_ids(name) for name in (SCHEDULE, "%RETRY%G", "%DLQ%G")} == {
+    assert {name: parts.store.queues.ids_of(name) for name in (SCHEDULE, "%RETRY%G", "%DLQ%G")} == {
         SCHEDULE: ours.get(SCHEDULE, []),
         "%RETRY%G": [],
         "%DLQ%G": [],

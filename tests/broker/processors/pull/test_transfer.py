@@ -91,7 +91,7 @@ async def test_after_a_restart_the_first_read_verifies_and_the_second_sends(tmp_
     with broker_parts(tmp_path, **SIZES) as parts:
         parts.put(*BODIES)
     async with served(tmp_path) as it:
-        it.parts.store._reader._verified.tail = 1 << 62  # as in a log longer than a start scans
+        it.parts.store.reader._verified.tail = 1 << 62  # as in a log longer than a start scans
         size = it.parts.store.max_physical_offset
         assert await it.catch_up() == BODIES
         first = it.figures()
@@ -114,7 +114,7 @@ async def test_a_damaged_record_is_never_sent(tmp_path: Path) -> None:
         file.seek(data.index(BODIES[5]) + 500)
         file.write(b"\xff")
     async with served(tmp_path) as it:
-        it.parts.store._reader._verified.tail = 1 << 62
+        it.parts.store.reader._verified.tail = 1 << 62
         for _ in range(2):
             response = await it.pull(0)
             bodies = [bytes(record.body) for record in iterate(memoryview(response.body)) if isinstance(record, Record)]

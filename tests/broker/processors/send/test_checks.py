@@ -56,14 +56,14 @@ async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: 
         response = sends.call(body, code=code, topic=topic, batch="true" if code == 320 else None)
         assert (response.code, response.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
     assert sends.store.max_physical_offset == 0
-    assert not sends.store.queue_ids(topic)
+    assert not sends.store.queues.ids_of(topic)
 
 
 @pytest.mark.parametrize("topic", WRITABLE)
 async def test_official_clients_and_tools_can_write_to_their_topics(sends: Sends, topic: str) -> None:
     """Some have reserved names, but the broker reads nothing back from them."""
     for _ in range(2):
-        assert (sends.call(topic=topic).code, sends.store.queue_ids(topic)) == (0, [0])
+        assert (sends.call(topic=topic).code, sends.store.queues.ids_of(topic)) == (0, [0])
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%", "%DLQ%", "%RETRY% ", "%RETRY%g/../..", "%DLQ%a\nb", "../x", ".", "a\0b"])

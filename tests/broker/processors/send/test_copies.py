@@ -53,7 +53,7 @@ async def sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -
 @pytest.fixture
 def copies(sends: Sends) -> Iterator[TestCopies]:
     copies = TestCopies()
-    sends.store.replicate(copies)
+    sends.store.flush.replicate(copies)
     yield copies
     copies.move(1 << 62)
 
@@ -126,7 +126,7 @@ async def test_a_oneway_send_gets_no_response(sends: Sends, copies: TestCopies, 
 async def test_on_a_link_an_overdue_send_is_refused(sends: Sends, make: Any) -> None:
     """With SERVICE_NOT_AVAILABLE (14), and consumers do not see it before it is committed."""
     copies = TestCopies(is_visible_first=False)
-    sends.store.replicate(copies)
+    sends.store.flush.replicate(copies)
     visible = sends.store.statistics().dispatched
     sends.peer.send(make())
     sends.store.step(NOW + copies.timeout_ms)
@@ -142,7 +142,7 @@ async def test_under_sync_flush_the_response_waits_for_both(tmp_path: Path) -> N
     """The flush and the copy, in any order."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     copies = TestCopies()
-    sends.store.replicate(copies)
+    sends.store.flush.replicate(copies)
     flusher = sends.store._durability.log._flusher
     assert flusher is not None
     sends.peer.send(fast())

@@ -293,7 +293,7 @@ async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, mon
         return write(is_lone)
 
     monkeypatch.setattr(sends.store, "write", note)
-    assert sends.store.is_flush_interpreted
+    assert sends.store.flush.is_interpreted
     selector.busy_polling = BusyPolling(400, selector)
     for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
         sends.peer.send(*[send(properties=COMMON) for _ in range(count)])

@@ -547,7 +547,7 @@ async def test_a_send_that_waits_too_long_for_the_disk_is_refused(tmp_path: Path
     it.sends.dispatcher._refuse_overdue(it.sends.pool)
     (response,) = it.late.take()
     busy = r"\[OVERLOAD\]system busy, start flow control for a while"
-    remark = rf"{busy}, flush behind {it.sends.store.flush_lag} bytes, limit 5000"
+    remark = rf"{busy}, flush behind {it.sends.store.flush.lag} bytes, limit 5000"
     assert response.code == ResponseCode.SYSTEM_BUSY
     assert re.fullmatch(remark, response.remark or "")
     assert not it.late.transport.reading
@@ -611,12 +611,12 @@ async def test_a_topic_that_stores_its_limit_refuses_sends(sends: Sends) -> None
         while not counted:
             now_ms += 1_000
             sends.store.step(now_ms)
-            counted += filter(None, [sends.store.stored_bytes("T")])
+            counted += filter(None, [sends.store.stored_bytes.of("T")])
         return counted[0]
 
     for _ in range(3):
         assert sends.call(queue_id=1).code == 0
-    assert sends.store.stored_bytes("T") is None
+    assert sends.store.stored_bytes.of("T") is None
     size = stored()
     limit(size + 1)
     assert sends.call(queue_id=2).code == 0
@@ -627,7 +627,7 @@ async def test_a_topic_that_stores_its_limit_refuses_sends(sends: Sends) -> None
         f"service not available now, topic[T] stores {total} bytes, retention.bytes={size + 1}",
     )
     assert sends.call(topic="Other").code == 0
-    assert sends.store.stored_bytes("T") == total
+    assert sends.store.stored_bytes.of("T") == total
     limit(total)
     assert sends.call().code == 14
     limit(total + 1)

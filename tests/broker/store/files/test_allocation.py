@@ -60,7 +60,7 @@ def test_the_next_two_segments_are_created_ahead(tmp_path: Path, settings: Any, 
     """The next two segments are created while the current one is written; under SYNC_FLUSH they are zero-filled."""
     log = tmp_path / "commitlog"
     with opened(tmp_path, **settings) as it:
-        allocator = it.store._allocator
+        allocator = it.store._parts._allocator
         for start in (0, SEGMENT_BYTES):
             made(allocator, f"{log}/{start:020d}")
         it.put(message(b"x" * (SEGMENT_BYTES // 2)))

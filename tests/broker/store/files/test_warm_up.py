@@ -33,7 +33,7 @@ def test_the_newest_segment_is_locked(tmp_path: Path) -> None:
     """A segment is locked while it receives appends, and unlocked once the log has switched to the next one."""
     with opened(tmp_path, warm_maped_file_enable=True) as it:
         it.put(message(b"first"))
-        warm_up = it.store._allocator._kind
+        warm_up = it.store._parts._allocator._kind
         warm_up._thread.join()  # type: ignore[attr-defined]  # a WarmUp
         (first,) = it.store._log.files.segments
         assert locked_kib(first.view) > 0

@@ -22,7 +22,7 @@ STRETCH = 256 << 10
 def test_a_batch_is_padded_to_the_end_of_its_block(tmp_path: Path) -> None:
     """Under SYNC_FLUSH a write ends with its block or its segment, so that no block is read first."""
     with opened(tmp_path, sync=True) as it:
-        for request in it.store._allocator._requests.values():
+        for request in it.store._parts._allocator._requests.values():
             request.made.result(timeout=WAIT_LIMIT_S)
         appends = [message(b"x" * 300, queue_id=number % 2) for number in range(7)]
         for append in appends:
@@ -44,7 +44,7 @@ def stored_bytes(root: Path) -> int:
 def reserved(root: Path, **settings: Any) -> Iterator[Opened]:
     """Yield a SYNC_FLUSH store whose first segment has no zero fill."""
     with opened(root, sync=True, mapped_file_size_commit_log=LOG, **settings) as it:
-        for request in it.store._allocator._requests.values():
+        for request in it.store._parts._allocator._requests.values():
             request.wanted.set()
             fd = request.made.result(timeout=WAIT_LIMIT_S)
             os.ftruncate(fd, 0)
@@ -109,7 +109,7 @@ def log_writes(it: Opened) -> list[tuple[int, int]]:
 def bodies_of(it: Opened) -> list[bytes]:
     """Return all bodies once they are on disk."""
     until_s = time.monotonic() + WAIT_LIMIT_S
-    while not it.store.is_settled():
+    while not it.store.flush.is_settled():
         assert time.monotonic() < until_s
         it.store.step(it.clock.now_ms)
     return it.bodies()

@@ -25,7 +25,7 @@ EVERY_FLUSH = pytest.mark.parametrize("sync", [True, False])
 def replicate(it: Opened, **settings: Any) -> TestCopies:
     """Give the store copies, of which none has any byte yet."""
     copies = TestCopies(**settings)
-    it.store.replicate(copies)
+    it.store.flush.replicate(copies)
     return copies
 
 
@@ -50,7 +50,7 @@ def wait_flushed(it: Opened) -> None:
 def settled(it: Opened, append: Append) -> list[PutStatus]:
     """Return a list that gets the status of an append each time that its waiter is called."""
     statuses: list[PutStatus] = []
-    it.store.when_settled(lambda: statuses.append(append.status))
+    it.store.flush.when_settled(lambda: statuses.append(append.status))
     return statuses
 
 
@@ -63,11 +63,11 @@ def test_a_message_is_pending_until_it_is_copied(tmp_path: Path, sync: bool) -> 
         statuses = settled(it, append)
         wait_flushed(it)
         assert (append.status, statuses, it.bodies()) == (PutStatus.PENDING, [], [b"hello"])
-        assert not it.store.is_settled()
+        assert not it.store.flush.is_settled()
         copies.move(end_of(append) - 1)
         assert statuses == []
         copies.move(end_of(append))
-        assert (statuses, it.store.is_settled()) == ([PutStatus.PUT_OK], True)
+        assert (statuses, it.store.flush.is_settled()) == ([PutStatus.PUT_OK], True)
         assert copies.commit_s.count == 1
 
 
@@ -181,10 +181,10 @@ def test_commits_are_settled_in_order(tmp_path: Path) -> None:
         appends = []
         for number in range(3):
             appends += it.put(message())
-            it.store.when_settled(partial(order.append, number))
+            it.store.flush.when_settled(partial(order.append, number))
         copies.refusal = PutStatus.SLAVE_NOT_AVAILABLE
         appends += it.put(message())
-        it.store.when_settled(lambda: order.append(3))
+        it.store.flush.when_settled(lambda: order.append(3))
         copies.move(end_of(appends[1]))
         assert order == [0, 1]
         it.store.step(it.clock.now_ms + 3_000)
@@ -199,7 +199,7 @@ def test_a_replica_that_is_ahead_settles_at_once(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         replicate(it).copied = 1 << 40
         (append,) = it.put(message())
-        assert (append.status, it.store.is_settled()) == (PutStatus.PUT_OK, True)
+        assert (append.status, it.store.flush.is_settled()) == (PutStatus.PUT_OK, True)
 
 
 def test_with_a_pool_visibility_waits_for_the_committer_and_the_status_for_the_copy(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_with_a_pool_visibility_waits_for_the_committer_and_the_status_for_the_c
     with opened(tmp_path, **SLOW_POOL) as it:
         copies = replicate(it)
         readable: list[int] = []
-        it.store.on_log_growth(readable.append, None)
+        it.store.flush.on_growth(readable.append, None)
         (append,) = it.put(message())
         statuses = settled(it, append)
         assert (it.bodies(), it.store.readable_offset, statuses) == ([], 0, [])
@@ -280,11 +280,11 @@ async def test_on_a_link_a_flush_that_settles_nothing_costs_no_call(tmp_path: Pa
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     copies = replicate(it, is_visible_first=False)
     calls: list[int] = []
-    it.store.after_each_flush(lambda: calls.append(it.store.is_settled()))
+    it.store.flush.on_settled = lambda: calls.append(it.store.flush.is_settled())
     flushed, settled = asyncio.Event(), asyncio.Event()
-    it.store.on_log_growth(None, lambda _: flushed.set())
+    it.store.flush.on_growth(None, lambda _: flushed.set())
     (append,) = it.put(message())
-    it.store.when_settled(settled.set)
+    it.store.flush.when_settled(settled.set)
     await flushed.wait()
     await asyncio.sleep(0)
     assert calls == []
@@ -298,10 +298,10 @@ async def test_on_a_link_a_flush_that_settles_nothing_costs_no_call(tmp_path: Pa
 def test_the_loop_spins_only_for_its_own_flush(tmp_path: Path, has_copies: bool) -> None:
     """Copies on other machines take longer than a wake-up."""
     with opened(tmp_path, sync=True) as it:
-        it.store._log_flush.is_interpreted = False
+        it.store.flush.is_interpreted = False
         if has_copies:
             replicate(it)
-        assert it.store.is_flush_polled is not has_copies
+        assert it.store.flush.is_polled is not has_copies
 
 
 def test_on_a_link_wait_false_is_acknowledged_at_once(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ async def test_reports_of_one_iteration_are_handled_once(tmp_path: Path) -> None
     copies = replicate(it)
     calls: list[int] = []
     appends = [it.put(message())[0] for _ in range(3)]
-    it.store.after_each_flush(lambda: calls.append(sum(append.status is PutStatus.PUT_OK for append in appends)))
+    it.store.flush.on_settled = lambda: calls.append(sum(append.status is PutStatus.PUT_OK for append in appends))
     copies.move(end_of(appends[0]) - 1)
     await asyncio.sleep(0)
     assert calls == []
@@ -381,12 +381,12 @@ def test_replicas_are_notified_of_written_and_of_flushed_bytes(tmp_path: Path, s
     with opened(tmp_path, sync=sync) as it:
         readable: list[int] = []
         flushed: list[int] = []
-        it.store.on_log_growth(readable.append, flushed.append)
+        it.store.flush.on_growth(readable.append, flushed.append)
         ends = [end_of(it.put(message())[0]) for _ in range(2)]
         assert (readable, it.store.readable_offset) == (ends, ends[-1])
         wait_flushed(it)
         assert flushed[-1] == ends[-1]
-        it.store.on_log_growth(None, None)
+        it.store.flush.on_growth(None, None)
         it.put(message())
         assert readable == ends
 
@@ -394,7 +394,7 @@ def test_replicas_are_notified_of_written_and_of_flushed_bytes(tmp_path: Path, s
 def test_replicas_are_notified_before_the_own_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their copies take longer, and begin earlier so."""
     with opened(tmp_path, sync=True) as it:
-        flusher = it.store._log_flush._flusher
+        flusher = it.store.flush._flusher
         assert flusher is not None
         calls: list[str] = []
         submit = flusher.submit
@@ -404,6 +404,6 @@ def test_replicas_are_notified_before_the_own_flush(tmp_path: Path, monkeypatch:
             submit(target)
 
         monkeypatch.setattr(flusher, "submit", note)
-        it.store.on_log_growth(lambda _: calls.append("notify"), None)
+        it.store.flush.on_growth(lambda _: calls.append("notify"), None)
         it.put(message())
         assert calls == ["notify", "flush"]

@@ -24,7 +24,7 @@ def wait_flushed(it: Opened) -> None:
 def listen(it: Opened) -> list[bool]:
     """Return the notifications that the remoting layer would get."""
     notified: list[bool] = []
-    it.store.on_flush_lag(lambda: None, lambda: notified.append(it.store.is_flush_behind))
+    it.store.flush.lag_limit.watch(lambda: None, lambda: notified.append(it.store.flush.is_behind))
     return notified
 
 
@@ -35,14 +35,14 @@ def test_the_store_is_behind_until_the_disk_has_caught_up(tmp_path: Path, sync: 
         notified = listen(it)
         it.disk.syncs.clear()
         appends = it.put(message(b"x" * 5_000))
-        assert (it.store.is_flush_behind, it.store.statistics().flush_lag > LIMIT) == (False, False)
+        assert (it.store.flush.is_behind, it.store.statistics().flush_lag > LIMIT) == (False, False)
         appends += it.put(message(b"x" * 6_000))
-        assert (it.store.is_flush_behind, it.store.statistics().flush_lag > LIMIT) == (True, True)
+        assert (it.store.flush.is_behind, it.store.statistics().flush_lag > LIMIT) == (True, True)
         it.store.step(it.clock.now_ms)
-        assert (it.store.is_flush_behind, notified) == (True, [])
+        assert (it.store.flush.is_behind, notified) == (True, [])
         it.disk.syncs.set()
         wait_flushed(it)
-        assert (it.store.is_flush_behind, notified) == (False, [False])
+        assert (it.store.flush.is_behind, notified) == (False, [False])
         assert {append.status for append in appends} == {PutStatus.PUT_OK}
         assert len(it.bodies()) == 2
 
@@ -53,7 +53,7 @@ def test_a_lagging_store_is_flushed_at_once(tmp_path: Path) -> None:
     with opened(tmp_path, flush_lag_limit=1, **slow) as it:
         notified = listen(it)
         it.put(message())
-        assert it.store.is_flush_behind
+        assert it.store.flush.is_behind
         wait_flushed(it)
         assert notified == [False]
 
@@ -66,7 +66,7 @@ def test_the_flush_begins_at_a_quarter_of_the_limit(tmp_path: Path) -> None:
             it.put(message(b"x" * 5_000))
             assert 5_000 < it.store.statistics().flush_lag < LIMIT
             it.put(message(b"x" * 6_000))
-            assert not it.store.is_flush_behind
+            assert not it.store.flush.is_behind
             wait_flushed(it)
             assert it.store.statistics().flush_lag == 0
 
@@ -79,7 +79,7 @@ def test_bytes_in_a_pool_buffer_count_as_lag(tmp_path: Path) -> None:
     ) as it:
         notified = listen(it)
         it.put(message())
-        assert it.store.is_flush_behind
+        assert it.store.flush.is_behind
         committer = it.store._durability.log._committer
         assert committer is not None
         committer.wait_idle()
@@ -103,7 +103,7 @@ def test_a_failed_sync_resumes_producers(tmp_path: Path) -> None:
         wait_flushed(it)
         assert notified == [False]
         assert it.put(message())[0].status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert not it.store.is_flush_behind
+        assert not it.store.flush.is_behind
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_message_is_pending_until_its_sync_ends(tmp_path: Path) -> None:
         it.disk.syncs.clear()
         (append,) = it.put(message())
         settled: list[PutStatus] = []
-        it.store.when_settled(lambda: settled.append(append.status))
+        it.store.flush.when_settled(lambda: settled.append(append.status))
         assert it.disk.sync_started.wait(WAIT_LIMIT_S)
         it.store.step(it.clock.now_ms)
         assert append.status is PutStatus.PENDING
@@ -98,7 +98,7 @@ def test_an_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
         it.disk.syncs.clear()
         (append,) = it.put(message())
         settled: list[PutStatus] = []
-        it.store.when_settled(lambda: settled.append(append.status))
+        it.store.flush.when_settled(lambda: settled.append(append.status))
         it.store.step(it.clock.now_ms + 4999)
         assert settled == []
         it.store.step(it.clock.now_ms + 5000)
@@ -125,7 +125,7 @@ def test_a_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> 
     it.disk.refuse = refuse
     (append,) = it.put(message(b"lost"))
     settled: list[PutStatus] = []
-    it.store.when_settled(lambda: settled.append(append.status))
+    it.store.flush.when_settled(lambda: settled.append(append.status))
     wait_flushed(it)
     (late,) = it.put(message(b"late"))
     assert settled == [PutStatus.SERVICE_NOT_AVAILABLE if sync else PutStatus.PUT_OK]
@@ -143,7 +143,7 @@ async def test_results_arrive_through_the_event_loop(tmp_path: Path) -> None:
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     (append,) = it.put(message())
     settled = asyncio.get_running_loop().create_future()
-    it.store.when_settled(lambda: settled.set_result(append.status))
+    it.store.flush.when_settled(lambda: settled.set_result(append.status))
     assert await asyncio.wait_for(settled, WAIT_LIMIT_S) is PutStatus.PUT_OK
     it.store.close()
 
@@ -166,7 +166,7 @@ def test_async_flush_settles_every_commit_at_once(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.put(message())
         called: list[bool] = []
-        it.store.when_settled(lambda: called.append(True))
+        it.store.flush.when_settled(lambda: called.append(True))
         assert called == [True]
 
 

@@ -50,7 +50,7 @@ def wait_committed(it: Opened) -> None:
 
 
 def pool_of(it: Opened) -> TransientPool:
-    pool = it.store._allocator._kind
+    pool = it.store._parts._allocator._kind
     assert isinstance(pool, TransientPool)
     return pool
 

@@ -28,7 +28,7 @@ def keyed(number: int, **fields: Any) -> Append:
 def found(it: Opened, key: str, most: int = 64) -> list[int]:
     """Return the numbers of the messages that a query finds."""
     it.store.commit()
-    result = it.store._key_query.run_now("T", key, most, 0, 1 << 62)
+    result = it.store._parts.key_query.run_now("T", key, most, 0, 1 << 62)
     return [int(bytes(it.body)) for it in iterate(b"".join(result.records)) if isinstance(it, Record)]
 
 
@@ -193,8 +193,8 @@ def test_a_log_without_keys_has_no_index(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.put(*(message() for _ in range(10)))
     with opened(tmp_path) as it:
-        assert it.store._index is not None
-        assert it.store._index._steps is None
+        assert it.store._parts.index is not None
+        assert it.store._parts.index._steps is None
     assert not (tmp_path / "index").exists()
 
 
@@ -260,7 +260,7 @@ async def test_a_large_index_is_rebuilt_while_serving(tmp_path: Path, monkeypatc
     monkeypatch.setattr("skylarkmq.broker.store.flush.durability.UNSAFE_CATCH_UP_BYTES", 1_000)
     loop = asyncio.get_running_loop()
     with opened(tmp_path, loop=loop) as it:
-        index = it.store._index
+        index = it.store._parts.index
         assert isinstance(index, IndexFeed)
         assert index._steps is not None
         fill(it, 10, COUNT)
@@ -268,14 +268,14 @@ async def test_a_large_index_is_rebuilt_while_serving(tmp_path: Path, monkeypatc
         await until(lambda: index._steps is None)
         assert_finds_all(it, COUNT + 10)
     with opened(tmp_path) as it:
-        assert it.store._index is not None
+        assert it.store._parts.index is not None
 
 
 async def test_few_keys_are_put_at_the_next_step(tmp_path: Path) -> None:
     """They do not wait for a complete batch."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
-        assert it.store._index is not None
-        index = it.store._index.index
+        assert it.store._parts.index is not None
+        index = it.store._parts.index.index
         fill(it, 3)
         assert index.waiting == 9
         await until(lambda: not index._awaits_file())  # a thread creates it
@@ -288,7 +288,7 @@ async def test_many_keys_are_put_in_the_next_iteration(tmp_path: Path) -> None:
     """A thousand keys do not delay the responses of their iteration."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         fill(it, BATCH_KEYS // 3 + 1)
-        index = it.store._index
+        index = it.store._parts.index
         assert index is not None
         assert index.index.waiting > BATCH_KEYS
         await asyncio.sleep(0)
@@ -302,24 +302,24 @@ async def test_a_step_leaves_keys_that_are_newer_than_the_last_batch(tmp_path: P
         fill(it, BATCH_KEYS // 3 + 1)
         await asyncio.sleep(0)
         fill(it, 3, BATCH_KEYS // 3 + 1)
-        assert it.store._index is not None
+        assert it.store._parts.index is not None
         for waiting in (9, 0):
             it.store.step(it.clock.now_ms)
-            assert it.store._index.index.waiting == waiting
+            assert it.store._parts.index.index.waiting == waiting
 
 
 def test_files_are_removed_with_the_log(tmp_path: Path) -> None:
     """Deleted messages are not found, and files with these only are removed; a running search completes."""
     with opened(tmp_path) as it:
         fill(it)
-        index = it.store._index
+        index = it.store._parts.index
         assert index is not None
         assert found(it, "U0") == [0]
         first = index.index.files[0]
         for file in index.index.files[:3]:
             file.hold()
         index.follow(first.header.end_offset + 1, 0)
-        it.store._helper.shutdown()
+        it.store._parts._helper.shutdown()
         assert len(index_files(tmp_path)) == 9
         assert found(it, "U0") == []
         assert first.item(1)[1] == 0

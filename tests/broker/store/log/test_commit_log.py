@@ -307,7 +307,7 @@ def test_a_message_without_a_segment_is_refused(tmp_path: Path) -> None:
         (append,) = it.put(message(b"x" * 65_000))
         (small,) = it.put(message(b"small"))
         assert (append.status, small.status) == (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.PUT_OK)
-        assert "segment cannot be created" in it.store.refusal_reasons()
+        assert "segment cannot be created" in it.store.flags.reasons()
         it.disk.refuse = lambda call, path: None
         (append,) = it.put(message(b"x" * 65_000))
         assert append.status is PutStatus.CREATE_MAPPED_FILE_FAILED  # no retry has run yet

@@ -46,7 +46,7 @@ def test_bytes_around_a_truncation_are_readable(tmp_path: Path, caplog: pytest.L
                 it.store.get("T", 0, offset, 1)
         with pytest.raises(LostBytesError):
             it.store.record_at(3 * PAGE)
-        assert it.store.record_of_size_at(3 * PAGE, 1_100) is None
+        assert it.store.reader.record_of_size_at(3 * PAGE, 1_100) is None
         assert it.store.read_ahead("T", 0, 12, 4) is None
     (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert error.getMessage().endswith(f"file={log_of(tmp_path)} at={2 * PAGE} reason=file truncated")

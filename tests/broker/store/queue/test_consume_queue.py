@@ -59,8 +59,8 @@ def test_many_queues_few_descriptors(tmp_path: Path) -> None:
     with opened(tmp_path, open_queue_files=10) as it:
         for turn in range(3):
             it.put(*(message(b"%d" % turn, queue_id=number) for number in range(200)))
-        assert it.store._queue_files.statistics().open_files == 10
-        assert it.store._queue_files.statistics().dirty_files == 200
+        assert it.store._parts._queue_files.statistics().open_files == 10
+        assert it.store._parts._queue_files.statistics().dirty_files == 200
         for number in range(200):
             assert it.bodies(queue_id=number) == [b"0", b"1", b"2"]
         assert it.store.statistics().queues == 200

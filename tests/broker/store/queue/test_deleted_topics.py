@@ -222,13 +222,13 @@ def test_an_entry_is_removed_when_the_log_start_has_passed_it(tmp_path: Path) ->
         it.put(message(b"old"))
         delete(it)
         (end,) = ends(tmp_path).values()
-        it.store._deleted.follow(end - 1, 0)
-        assert it.store._deleted.covers("T", end - 1)
-        it.store._deleted.follow(end, 0)
-        assert not it.store._deleted.covers("T", 0)
-        it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
+        it.store.deleted.follow(end - 1, 0)
+        assert it.store.deleted.covers("T", end - 1)
+        it.store.deleted.follow(end, 0)
+        assert not it.store.deleted.covers("T", 0)
+        it.store._parts._helper.submit(lambda: None).result(WAIT_LIMIT_S)
         assert ends(tmp_path) == {}
-        assert repr(it.store._deleted) == "<DeletedTopics 0>"
+        assert repr(it.store.deleted) == "<DeletedTopics 0>"
         it.must_be_consistent = False  # the log does not begin at that offset
 
 
@@ -243,8 +243,8 @@ def test_a_failed_removal_of_an_entry_is_a_warning(tmp_path: Path, caplog: pytes
                 raise OSError(errno.EROFS, "read-only")
 
         it.disk.refuse = refuse
-        it.store._deleted.follow(1 << 40, 0)
-        it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
+        it.store.deleted.follow(1 << 40, 0)
+        it.store._parts._helper.submit(lambda: None).result(WAIT_LIMIT_S)
         assert "deleted topics not saved" in caplog.text
         it.disk.refuse = lambda call, path: None
 
@@ -268,7 +268,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path, data: bytes) -
     path.write_bytes(data)
     with opened(tmp_path) as it:
         it.must_be_consistent = False  # the damaged file still exists
-        assert list(it.store._deleted.ends) == ["T"]
+        assert list(it.store.deleted.ends) == ["T"]
     path.with_suffix(".json.bak").write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
         Opened(tmp_path)
@@ -291,9 +291,9 @@ async def test_waiting_messages_of_the_topic_count_as_deleted(tmp_path: Path) ->
     with opened(tmp_path) as it:
         (before,) = it.put(message(topic="Elsewhere"))
         assert await it.store.delete_topic("T") == 0
-        assert not it.store.is_deleted("T", before.physical_offset)
+        assert not it.store.deleted.covers("T", before.physical_offset)
         assert await it.store.delete_topic("T", may_have_delayed=True) == 0
         (behind,) = it.put(message(topic="Elsewhere"))
-        assert it.store.is_deleted("T", before.physical_offset)
-        assert not it.store.is_deleted("T", behind.physical_offset)
-        assert not it.store.is_deleted("Elsewhere", before.physical_offset)
+        assert it.store.deleted.covers("T", before.physical_offset)
+        assert not it.store.deleted.covers("T", behind.physical_offset)
+        assert not it.store.deleted.covers("Elsewhere", before.physical_offset)

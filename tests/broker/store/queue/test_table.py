@@ -72,11 +72,11 @@ def test_no_queue_is_created_for_an_invalid_name(tmp_path: Path) -> None:
         topics = ("../consumequeue/T", "../../x", ".", "a\0b")
         for topic, queue_id in (*((topic, 0) for topic in topics), ("T", 2**31), ("T", -1)):
             with pytest.raises(ValueError, match="invalid topic or queue id"):
-                it.store._queues.make(topic, queue_id)
+                it.store.queues.make(topic, queue_id)
             if queue_id < 2**31:  # an append cannot contain a larger one
                 assert it.put(message(topic=topic, queue_id=queue_id))[0].status is PutStatus.MESSAGE_ILLEGAL
         assert it.bodies() == [b"hello"]
-        assert set(it.store._queues.by_key) == {("T", 0)}
+        assert set(it.store.queues.by_key) == {("T", 0)}
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -89,7 +89,7 @@ async def test_directories_with_other_names_are_skipped(tmp_path: Path, caplog: 
     put_files(tmp_path / "consumequeue", foreign)
     with opened(tmp_path) as it:
         it.must_be_consistent = False
-        assert set(it.store._queues.by_key) == {("T", 0)}
+        assert set(it.store.queues.by_key) == {("T", 0)}
         assert list(it.store.manual_cleanup.topics()) == ["T"]
         await it.store.delete_topic("T")
     assert contents(tmp_path / "consumequeue") == foreign
@@ -120,8 +120,8 @@ async def test_queues_by_topic_equal_queues_by_key(tmp_path: Path) -> None:
     it.put(message(topic="U", queue_id=1))
     it.store.close()
     it = Opened(tmp_path)
-    table = it.store._queues
+    table = it.store.queues
     by_topic = {(topic, queue_id): q for topic, queues in table.by_topic.items() for queue_id, q in queues.items()}
     assert by_topic == table.by_key
-    assert (set(by_topic), it.store.queue_ids("T")) == ({("T", 0), ("T", 2), ("U", 1)}, [0, 2])
+    assert (set(by_topic), it.store.queues.ids_of("T")) == ({("T", 0), ("T", 2), ("U", 1)}, [0, 2])
     it.store.close()

@@ -27,9 +27,9 @@ def test_messages_into_topics(tmp_path: Path) -> None:
     for topic, queue_id in (("T", 0), ("T", 1), ("U", 0)):
         opened.store.put(message(b"x", topic, queue_id))
     opened.store.commit()
-    assert opened.store.messages_into(("T", "V")) == 2
-    assert opened.store._queues.traffic["U"].sizes.count == 0
-    assert opened.store.messages_into("TU") == opened.store.messages_into("TU") == 3
+    assert opened.store.queues.messages_into(("T", "V")) == 2
+    assert opened.store.queues.traffic["U"].sizes.count == 0
+    assert opened.store.queues.messages_into("TU") == opened.store.queues.messages_into("TU") == 3
     opened.store.close()
 
 

@@ -55,7 +55,7 @@ def test_a_full_queue_is_written_at_once(tmp_path: Path) -> None:
         it.put(*(message(b"") for _ in range(FULL_UNITS - 1)))
         assert not (tmp_path / "consumequeue").exists()
         it.put(message(b""))
-        assert it.store._queues.by_key["T", 0].written == FULL_UNITS
+        assert it.store.queues.by_key["T", 0].written == FULL_UNITS
         assert it.store._reput.writes.units == 0
 
 
@@ -136,7 +136,7 @@ def test_a_queue_without_files_corrects_its_first_offset(tmp_path: Path) -> None
     """When the start of the log moves past waiting units, these no longer count."""
     with opened(tmp_path, queue_units_in_memory=MANY) as it:
         it.put(*(message(b"x") for _ in range(5)))
-        queue: Any = it.store._queues.by_key["T", 0]
+        queue: Any = it.store.queues.by_key["T", 0]
         third, size = 2, UNIT.unpack_from(queue.pending, 2 * UNIT_SIZE)[0]
         queue.correct_min_offset(size)
         assert (queue.min_offset, queue.first_start) == (third, -1)
@@ -152,7 +152,7 @@ def test_an_unwritable_queue_does_not_affect_others(tmp_path: Path, problem: Exc
 
     it = Opened(tmp_path, queue_units_in_memory=MANY)
     it.put(*(message(b"%d" % queue_id, queue_id=queue_id) for queue_id in range(5)))
-    queue = it.store._queues.by_key["T", 2]
+    queue = it.store.queues.by_key["T", 2]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(type(queue), "write_pending", _only_for(queue, broken, type(queue).write_pending))
         run_round(it)

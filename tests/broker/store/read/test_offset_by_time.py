@@ -70,7 +70,7 @@ def test_messages_deleted_from_the_log_count_as_older(tmp_path: Path) -> None:
         del it.store._log.files.segments[0]
         lower = [it.store.offset_by_time("T", 0, START_MS + time) for time in (-1, 0, 6, 7, 8, 39, 40)]
         assert lower == [7, 7, 7, 7, 8, 39, 40]
-        queue = it.store._queues.make("T", 0)
+        queue = it.store.queues.make("T", 0)
         queue.correct_min_offset(it.store.min_physical_offset)
         assert_all(it, times[7:], first=7)
 
@@ -81,8 +81,8 @@ def test_a_missing_queue_or_record_gives_the_minimum(tmp_path: Path) -> None:
         it.must_be_consistent = False
         assert it.store.offset_by_time("T", 0, START_MS) == 0
         put_at(it, list(range(9)))
-        queue = it.store._queues.make("T", 0)
-        it.store._queue_files.close()
+        queue = it.store.queues.make("T", 0)
+        it.store._parts._queue_files.close()
         with open(queue._path, "r+b") as file:
             os.pwrite(file.fileno(), (1 << 40).to_bytes(8, "big"), 4 * 20)
         assert it.store.offset_by_time("T", 0, START_MS + 7) == queue.min_offset

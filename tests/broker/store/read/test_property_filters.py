@@ -126,9 +126,9 @@ def test_a_cold_record_ends_a_get(store: Opened, monkeypatch: pytest.MonkeyPatch
 
 def test_damaged_records_are_selected(store: Opened) -> None:
     """Unreadable records pass the filter; the delivery reports the error."""
-    log_reads = store.store._reader._log_reads
+    log_reads = store.store.reader._log_reads
     tests = PropertyTests(log_reads, Sql92Filter.compile("FALSE"))
-    units = bytearray(store.store._queues.by_key["T", 0].read(0, 3))
+    units = bytearray(store.store.queues.by_key["T", 0].read(0, 3))
     assert tests.verdicts(units) == [False] * 3
     units[8:12] = b"\x7f\xff\xff\xff"  # an invalid size
     units[20:28] = (1 << 40).to_bytes(8, "big")  # an offset beyond the log

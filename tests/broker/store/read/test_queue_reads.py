@@ -75,7 +75,7 @@ def test_a_missing_queue_segment(own_store: Opened, tmp_path: Path) -> None:
     """The next offset is the begin of the next segment."""
     own_store.must_be_consistent = False
     (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").unlink()
-    own_store.store._queue_files.close()
+    own_store.store._parts._queue_files.close()
     result = own_store.store.get("T", 0, 25, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 40)
 
@@ -84,7 +84,7 @@ def test_a_missing_last_queue_segment(own_store: Opened, tmp_path: Path) -> None
     """The next offset is the begin of the next segment, although that does not exist yet."""
     (tmp_path / "consumequeue" / "T" / "0" / f"{800:020d}").unlink()
     own_store.must_be_consistent = False
-    own_store.store._queue_files.close()
+    own_store.store._parts._queue_files.close()
     result = own_store.store.get("T", 0, 45, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 60)
     assert own_store.store.get("T", 0, 60, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
@@ -108,7 +108,7 @@ def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status
     """Filler units fill the queue's first segment up to its minimum offset; they are never read."""
     with opened(tmp_path) as it:
         it.must_be_consistent = False
-        it.store._queues.make("T", 0).next_offset = FIRST
+        it.store.queues.make("T", 0).next_offset = FIRST
         it.put(*(message() for _ in range(3)))
         result = it.store.get("T", 0, offset, 32)
         assert (result.status, result.next_begin_offset) == (status, next_offset)
@@ -120,7 +120,7 @@ def test_a_gap_in_a_queue_is_skipped(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.must_be_consistent = False
         it.put(message(b"before"))
-        it.store._queues.make("T", 0).next_offset = 4
+        it.store.queues.make("T", 0).next_offset = 4
         it.put(message(b"behind"))
         result = it.store.get("T", 0, 0, 32)
         assert ([bytes(record.body) for record in records_of(result)], result.next_begin_offset) == ([b"before"], 1)
@@ -133,7 +133,7 @@ def test_a_queue_without_records_keeps_its_offsets(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.must_be_consistent = False
         it.put(*(message() for _ in range(3)))
-        queue = it.store._queues.make("T", 0)
+        queue = it.store.queues.make("T", 0)
         queue.correct_min_offset(it.store.max_physical_offset)
         asked = [it.store.get("T", 0, offset, 32) for offset in (0, 2, 3, 4)]
         assert [(result.status, result.next_begin_offset) for result in asked] == [
@@ -308,7 +308,7 @@ def test_new_units_are_found(tmp_path: Path) -> None:
             it.put(message(b"%d" % number))
             assert bodies(it, "T", 0, max(0, number - 7), 4)[-1] == min(number, max(0, number - 7) + 3)
         assert bodies(it, "T", 0, 8, 32) == list(range(8, 40))
-        it.store._queues.remove_topic("T")
+        it.store.queues.remove_topic("T")
         it.put(message(b"99"))
         assert bodies(it, "T", 0, 0, 4) == [99]
 
@@ -323,11 +323,11 @@ def test_removed_records_are_skipped(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 9000) for _ in range(30)))  # seven per log segment, twenty per queue segment
         segments = it.store._log.files.segments
-        queue = it.store._queues.get("T", 0)
+        queue = it.store.queues.get("T", 0)
 
         def get(offset: int, count: int, matches: Callable[[int], bool] | None = None) -> GetResult:
             """Get without the store's correction of the smallest offset, which would come first."""
-            return it.store._reader.get(queue, offset, count, matches, 1 << 30)
+            return it.store.reader.get(queue, offset, count, matches, 1 << 30)
 
         gone = [segments.pop(0)]
         result = get(0, 32)

@@ -35,7 +35,7 @@ def test_requests_in_the_order_of_a_queue_share_one_read(tmp_path: Path, monkeyp
     monkeypatch.setattr(unit_window, "WINDOW", 4)
     with opened(tmp_path) as it:
         places = [it.put(message(b"%d" % n, queue_id=n % 2))[0].physical_offset for n in range(16)]
-        queue = it.store._queues.get("T", 0)
+        queue = it.store.queues.get("T", 0)
         assert queue is not None
         reads: list[int] = []
         read = type(queue).read_nowait

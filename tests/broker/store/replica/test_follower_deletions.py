@@ -60,8 +60,8 @@ async def test_a_topic_without_later_records_is_deleted(tmp_path: Path, lives: L
     """The topic created again begins at offset 0, with its first record."""
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.deleted_at)
-        assert await it.store.delete_topic_below("T", lives.deleted_at) == 1
-        assert it.store.stored_topics() == []
+        assert await it.store.hidden_tail.delete_topic_below("T", lives.deleted_at) == 1
+        assert it.store.queues.topics() == []
         assert entry(it.root) == lives.deleted_at
         lives.feed(it, lives.ends[0])
         assert it.bodies() == NEW[:1]
@@ -75,7 +75,7 @@ async def test_an_undecided_record_becomes_the_first_of_the_new_topic(tmp_path: 
         lives.feed(it, lives.ends[0])
         assert it.bodies() == OLD
         it.arrivals.clear()
-        assert await it.store.delete_topic_below("T", lives.deleted_at) == 1
+        assert await it.store.hidden_tail.delete_topic_below("T", lives.deleted_at) == 1
         assert entry(it.root) == lives.deleted_at
         assert it.bodies() == NEW[:1]
         assert [arrival[:3] for arrival in it.arrivals] == [("T", 0, 1)]
@@ -91,7 +91,7 @@ async def test_records_after_an_undecided_one_continue_the_new_topic(tmp_path: P
     """The record that was undecided at the deletion keeps its unit; also after a crash."""
     it = Opened(tmp_path / "f", is_follower=True)
     lives.feed(it, lives.ends[0])
-    assert await it.store.delete_topic_below("T", lives.deleted_at) == 1
+    assert await it.store.hidden_tail.delete_topic_below("T", lives.deleted_at) == 1
     lives.feed(it)
     assert it.bodies() == NEW
     it.crash()
@@ -103,7 +103,7 @@ async def test_a_topic_with_later_records_keeps_its_queues(tmp_path: Path, lives
     """The second record of the new topic has confirmed the first one."""
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.ends[count - 1])
-        assert await it.store.delete_topic_below("T", lives.deleted_at) == 0
+        assert await it.store.hidden_tail.delete_topic_below("T", lives.deleted_at) == 0
         assert entry(it.root) == 0
         lives.feed(it)
         assert it.bodies() == NEW
@@ -123,7 +123,7 @@ async def test_records_during_the_save_get_their_units(tmp_path: Path, lives: Li
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.deleted_at)
         it.disk.refuse = hold
-        deletion = asyncio.create_task(it.store.delete_topic_below("T", lives.deleted_at))
+        deletion = asyncio.create_task(it.store.hidden_tail.delete_topic_below("T", lives.deleted_at))
         assert await asyncio.to_thread(saving.wait, 10)
         lives.feed(it, lives.ends[count - 1])
         save.set()
@@ -140,7 +140,7 @@ async def test_a_crash_after_the_save_deletes_only_earlier_records(tmp_path: Pat
     """The entry is on disk while the queues still exist; a recovery makes them again from the later records."""
     it = Opened(tmp_path / "f", is_follower=True)
     lives.feed(it, lives.deleted_at)
-    await it.store._deleted.add("T", lives.deleted_at)
+    await it.store.deleted.add("T", lives.deleted_at)
     lives.feed(it, lives.ends[0])
     it.crash()
     with follower(tmp_path / "f") as again:
@@ -153,7 +153,7 @@ async def test_only_records_that_are_shown_are_deleted(tmp_path: Path, lives: Li
     """A byte above what is shown is no end of a deletion: the log may still be truncated there."""
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.deleted_at)
-        assert await it.store.delete_topic_below("T", lives.ends[-1]) == 1
+        assert await it.store.hidden_tail.delete_topic_below("T", lives.ends[-1]) == 1
         assert entry(it.root) == lives.deleted_at
         lives.feed(it)
     assert_new_life(tmp_path / "f")
@@ -163,9 +163,9 @@ async def test_an_earlier_undecided_record_is_deleted(tmp_path: Path, lives: Liv
     """The topic was deleted again after one message: the queues of both lives are removed."""
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.ends[0])
-        assert await it.store.delete_topic_below("T", lives.ends[0]) == 1
+        assert await it.store.hidden_tail.delete_topic_below("T", lives.ends[0]) == 1
         assert log_of(it)._dispatch.undecided() == frozenset()
-        assert it.store.stored_topics() == []
+        assert it.store.queues.topics() == []
         assert entry(it.root) == lives.ends[0]
 
 

@@ -79,9 +79,11 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def items(it: Opened) -> list[tuple[int, int, int, int]]:
-    assert it.store._index is not None
-    it.store._index.index.put_waiting()
-    return [file.item(number) for file in it.store._index.index.files for number in range(1, file.header.next_item)]
+    assert it.store._parts.index is not None
+    it.store._parts.index.index.put_waiting()
+    return [
+        file.item(number) for file in it.store._parts.index.index.files for number in range(1, file.header.next_item)
+    ]
 
 
 def log_bytes(root: Path, source: Source) -> bytes:
@@ -178,7 +180,7 @@ def test_messages_are_refused(tmp_path: Path) -> None:
         it.store.put_alike(batch)
         assert {append.status for append in batch} == {PutStatus.SERVICE_NOT_AVAILABLE}
         assert not it.store.is_writable
-        assert it.store.refusal_reasons() == ""
+        assert it.store.flags.reasons() == ""
         assert log_of(it).end == 0
 
 
@@ -599,7 +601,7 @@ def test_a_follower_shows_nothing_above_the_mark(tmp_path: Path, seed: int, is_c
     assert (replica.end, replica.shown) == (source.end, recovered.shown)
     ends = [record.physical_offset + record.size for record in iterate_log(source)]
     assert recovered.shown == max((end for end in ends if end <= mark), default=0)
-    visible = sum(queue.end for queue in store._queues.by_key.values())
+    visible = sum(queue.end for queue in store.queues.by_key.values())
     assert visible == sum(has_unit(record.sys_flag) for record in iterate_log(source, recovered.shown))
     replica.show(source.end)
     assert contents(it.root) == contents(tmp_path / "master")
@@ -626,10 +628,10 @@ def test_a_master_numbers_messages_after_its_whole_log(tmp_path: Path, seed: int
     count = sum(one.topic == "T" and one.queue_id == 0 and has_unit(one.sys_flag) for one in records)
     new = message(b"new")
     store.put(new)
-    store.show_recovered()
+    store.hidden_tail.show_recovered()
     assert (store.max_offset("T", 0), new.queue_offset) == (count + 1, count)
     assert new.store_timestamp == records[-1].store_timestamp
-    store.show_recovered()
+    store.hidden_tail.show_recovered()
     store.close()
     assert_consistent(root, config_of(root, mapped_file_size_commit_log=SMALL))
 

@@ -65,7 +65,7 @@ def step(it: Opened, elapsed_ms: int) -> None:
 
 def wait_for_helper(it: Opened) -> None:
     """Wait until the helper has completed its calls."""
-    it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
+    it.store._parts._helper.submit(lambda: None).result(WAIT_LIMIT_S)
 
 
 def run(it: Opened, rounds: int = 1) -> None:
@@ -139,7 +139,7 @@ def test_a_clock_that_is_set_back_keeps_segments_for_longer(tmp_path: Path) -> N
     it = filled(tmp_path, file_reserved_time=2)
     it.store.step(it.clock.now_ms)
     it.clock.now_ms += 3 * HOUR_MS
-    it.store._cleaner._unix_ms = lambda: it.clock.now_ms - 10 * HOUR_MS
+    it.store._parts.cleaner._unix_ms = lambda: it.clock.now_ms - 10 * HOUR_MS
     run(it, 2)
     assert readable_segments(it) == list(range(SEGMENTS))
     it.disk.used = lambda _path: 90
@@ -231,11 +231,11 @@ def test_a_full_disk_rejects_messages_until_it_has_space(tmp_path: Path) -> None
     step(it, 10_000)
     (append,) = it.put(message())
     assert append.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert it.store.refusal_reasons() == "the disk is too full (91 percent used, 90 are allowed)"
+    assert it.store.flags.reasons() == "the disk is too full (91 percent used, 90 are allowed)"
     assert len(it.bodies()) == 14
     disk.used = lambda path: 90
     step(it, 9_999)
-    assert it.store.refusal_reasons()
+    assert it.store.flags.reasons()
     step(it, 1)
     (append,) = it.put(message())
     assert append.status is PutStatus.PUT_OK
@@ -378,7 +378,7 @@ def test_an_empty_queue_keeps_its_offsets(tmp_path: Path) -> None:
 def test_reprs(old: Opened) -> None:
     """They have one line each, for a log or a debugger."""
     store = old.store
-    for part in (store._cleaner, store._removal, *store._cleaner._followers, store._log.flags):
+    for part in (store._parts.cleaner, store._parts._removal, *store._parts.cleaner._followers, store._log.flags):
         assert repr(part).startswith(f"<{type(part).__name__}")
         assert "\n" not in repr(part)
 
