@@ -33,6 +33,7 @@ from struct import error as StructError
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from skylarkmq.broker.access.requests.table import BROKER_REQUIREMENTS, NAMESRV_REQUIREMENTS
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.message import BatchRecord, PropertyName, encode_batch
@@ -181,36 +182,12 @@ BY_HAND: Final = (
         send_header("Attack0", m="true"),
         encode_batch(BatchRecord(0, b"%d" % n, b"") for n in range(3)),
     ),
-    *(
-        Base(code, {})
-        for code in (
-            RequestCode.GET_ALL_TOPIC_CONFIG,
-            RequestCode.GET_BROKER_CONFIG,
-            RequestCode.GET_BROKER_HA_STATUS,
-            RequestCode.GET_ALL_CONSUMER_OFFSET,
-            RequestCode.GET_ALL_DELAY_OFFSET,
-            RequestCode.GET_TIMER_CHECK_POINT,
-            RequestCode.GET_TIMER_METRICS,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-            RequestCode.GET_UNIT_TOPIC_LIST,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-            RequestCode.CLEAN_UNUSED_TOPIC,
-            RequestCode.GET_NAMESRV_CONFIG,
-            RequestCode.GET_ALL_PRODUCER_INFO,
-            RequestCode.DELETE_EXPIRED_COMMITLOG,
-        )
-    ),
 )
 
 
 @cache
 def bases() -> dict[int, list[Base]]:
-    """Return valid requests by code."""
+    """Return valid requests by code. A code without a captured or written one needs no fields."""
     found: dict[int, list[Base]] = {}
     captured = [
         Base(frame.header["code"], frame.header.get("extFields") or {}, bytes(frame.body))
@@ -221,6 +198,8 @@ def bases() -> dict[int, list[Base]]:
     lite = [base._replace(code=RequestCode.LITE_PULL_MESSAGE) for base in pulls]
     for base in (*captured, *lite, *BY_HAND):
         found.setdefault(base.code, []).append(base)
+    for code in (*BROKER_REQUIREMENTS, *NAMESRV_REQUIREMENTS):
+        found.setdefault(code, [Base(code, {})])
     return found
 
 

@@ -179,7 +179,7 @@ def stepped_helpers() -> Iterator[SteppedHelpers]:
         return take(allocator, path, size)
 
     with (
-        patch("skylarkmq.broker.store.message_store.helper_thread", helpers.thread),
+        patch("skylarkmq.broker.store.parts.helper_thread", helpers.thread),
         patch.multiple(Flusher, start=start, stop=stop, wait_idle=wait_idle),
         patch.multiple(Allocator, request=request_later, take=take_now),
     ):
