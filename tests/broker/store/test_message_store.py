@@ -1,17 +1,21 @@
 """The life of a store: lock, abort, checkpoint, statistics, threads and representations."""
 
+import asyncio
 import fcntl
 import logging
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from skylarkmq.broker.store import message_store
 from skylarkmq.broker.store.files.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.files.errors import StoreError, StoreLockedError
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import Checkpoint
 from tests.harness.limits import WAIT_LIMIT_S
@@ -53,6 +57,53 @@ def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
         holder.join()
     with opened(tmp_path) as it:
         assert it.bodies() == [b"hello"]
+
+
+COMMITTING: Final[dict[str, Callable[[MessageStore], object]]] = {
+    "get": lambda store: store.get("T", 0, 0, 1),
+    "max_offset": lambda store: store.max_offset("T", 0),
+    "units": lambda store: store.units("T", 0, 0, 1),
+    "record_at": lambda store: store.record_at(0),
+    "query_by_key": lambda store: asyncio.run(store.query_by_key("T", "k", 1, 0, 1)),
+    "offset_by_time": lambda store: store.offset_by_time("T", 0, 0),
+    "store_time_at": lambda store: store.store_time_at("T", 0, 0),
+    "earliest_store_time": lambda store: store.earliest_store_time("T", 0),
+    "when_flushed": lambda store: store.when_flushed(lambda: None),
+    "delete_topic": lambda store: asyncio.run(store.delete_topic("U")),
+}
+LEAVING: Final[dict[str, Callable[[MessageStore], object]]] = {
+    "messages_from": lambda store: store.messages_from("T", 0, 0),
+    "read_ahead": lambda store: store.read_ahead("T", 0, 0, 1),
+    "min_offset": lambda store: store.min_offset("T", 0),
+    "record_of_unit": lambda store: store.record_of_unit("T", 0, 1, 0),
+    "log_region": lambda store: store.log_region(0, 10),
+    "copied_record_at": lambda store: store.reader.copied_record_at(0),
+}
+
+
+@pytest.mark.parametrize("name", COMMITTING)
+def test_lookups_that_commit_first(tmp_path: Path, name: str) -> None:
+    """Those of the table at the head of the module: an open batch is written and visible afterwards."""
+    with opened(tmp_path) as it:
+        it.put(message(), message(topic="U"))
+        append = message()
+        it.store.put(append)
+        COMMITTING[name](it.store)
+        assert append.status is PutStatus.PUT_OK
+        assert it.store.messages_from("T", 0, 0) == 2
+    assert f" {name}" in str(message_store.__doc__)
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_lookups_that_leave_the_batch_open(tmp_path: Path, name: str) -> None:
+    """Examples of all others."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        append = message()
+        it.store.put(append)
+        LEAVING[name](it.store)
+        assert append.status is PutStatus.PENDING
+        it.store.commit()
 
 
 def test_unusable_directory(tmp_path: Path) -> None:
