@@ -1,6 +1,6 @@
 """The parts of a store, constructed in the order of their dependencies, and their life: load, configure, close.
 
-`MessageStore` is the entry point to them. Source: docs/formats.md, "Store directory".
+`MessageStore` is the entry point to them. Source: docs/reference/disk.md, "Store directory".
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ such a send also needs SUB on the group of the retry topic.
 
 With `aclStrict` all other requests that change the cluster (`Requirement.changes`) need an administrator, too.
 
-Source: docs/formats.md, "Access control of RocketMQ 4.9".
+Source: docs/reference/behaviour.md, "Access control of RocketMQ 4.9".
 """
 
 from collections.abc import Callable

@@ -64,9 +64,9 @@ class LogFlushStatistics(msgspec.Struct, frozen=True):
 class LogFlush:
     """The flusher of the log, the committer of a transient pool, and the callers that wait for them.
 
-    Set by methods of `MessageStore`, because the callees are made with the store, which they read: `on_settled` by
-    `after_each_flush`, `on_readable` and `on_flushed` by `on_log_growth`, `on_failed` by `on_log_failure`, or by
-    `ReplicaLog.on_failed`.
+    Set after construction, because the callees are made with the store, which they read: `on_settled` by
+    `Production.attach`, both callbacks of `on_growth` by the master of classic slaves, `on_failed` by the link and by
+    `ReplicaLog`.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The record that ends a block, the first one of a term, is put although the store is blocked: `lifted`.
 
-Source: docs/formats.md, "Followers".
+Source: docs/reference/disk.md, "Followers".
 """
 
 from collections.abc import Iterator

@@ -377,7 +377,7 @@ async def test_reports_of_one_iteration_are_handled_once(tmp_path: Path) -> None
 
 @EVERY_FLUSH
 def test_replicas_are_notified_of_written_and_of_flushed_bytes(tmp_path: Path, sync: bool) -> None:
-    """`on_log_growth` reports the end of the log after each write, and after each sync."""
+    """`on_growth` reports the end of the log after each write, and after each sync."""
     with opened(tmp_path, sync=sync) as it:
         readable: list[int] = []
         flushed: list[int] = []
