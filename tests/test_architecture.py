@@ -241,6 +241,18 @@ def test_the_folders_have_no_cycle(top: str) -> None:
     assert cycle_in(folder_graph(SOURCES, FOLDERS, top)) == []
 
 
+def test_requests_are_served_without_a_connection() -> None:
+    """Only `broker.remoting` imports `Connection`: other parts of the broker use the protocols of `request_source`, so
+    that they can serve another kind of call."""
+    importers = [
+        module
+        for module, source in SOURCES.items()
+        if any(is_under(name, "broker.remoting.connection") for name in imported_names(source))
+    ]
+    assert [module for module in importers if not is_under(module, "broker.remoting")] == []
+    assert importers, "the rule finds an import that is there"
+
+
 def test_the_protocol_and_the_core_of_replication_are_pure() -> None:
     """They compute values from values, without an event loop, socket, clock, file or randomness."""
     pure = {

@@ -22,7 +22,7 @@ from skylarkmq.broker.access.audit_writer import AuditStatistics, AuditWriter
 from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import AuditConfig
 from skylarkmq.broker.access.requests.table import Requirement
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.stats import TopicConfigList
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
@@ -109,33 +109,31 @@ class AuditLog:
 
     def refused(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,
         _requirement: Requirement,
         caller: Caller,
         error: RequestError,
     ) -> None:
         """Record a refusal."""
-        entry = self._entry("refused", connection, command, caller)
+        entry = self._entry("refused", source, command, caller)
         if not caller.account:
             entry |= claimed_account(command)
         self._writer.put(entry | result_of(error.code, error.remark))
 
-    def served(
-        self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller
-    ) -> None:
+    def served(self, source: RequestSource, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
         """Begin the entry of an administrative request, and record a sample of all others."""
         if is_administrative(requirement):
             if len(self._open) >= MAX_OPEN:
                 _, oldest = self._open.pop(next(iter(self._open)))
                 self._writer.put(oldest)
-            entry = self._entry("admin", connection, command, caller) | names_in_body(command)
+            entry = self._entry("admin", source, command, caller) | names_in_body(command)
             self._open[id(command)] = command, entry
         elif self._one_in:
             self._admitted += 1
             if self._admitted >= self._one_in:
                 self._admitted = 0
-                self._writer.put(self._entry("request", connection, command, caller))
+                self._writer.put(self._entry("request", source, command, caller))
 
     def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
         """Record an administrative request with its result."""
@@ -147,16 +145,16 @@ class AuditLog:
     # ---------------------------------------------------------------------------------------------------------- entries
 
     def _entry(
-        self, event: str, connection: Connection, command: RemotingCommand, caller: Caller
+        self, event: str, source: RequestSource, command: RemotingCommand, caller: Caller
     ) -> dict[str, str | int]:
         entry: dict[str, str | int] = {
             "time": time_text(self._now_ns()),
             "event": event,
             "account": caller.account,
             "proof": caller.proof.value,
-            "address": connection.peer,
+            "address": source.peer,
         }
-        if certificate := connection.certificate_subject:
+        if certificate := source.certificate_subject:
             entry["certificate"] = certificate[:NAME_CHARACTERS]
         entry["code"] = command.code
         entry["request"] = REQUEST_NAMES.get(command.code, "")

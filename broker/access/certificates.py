@@ -12,7 +12,7 @@ from typing import Protocol
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.access.security_config import MappedSubject
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.command import RemotingCommand
 
 
@@ -34,9 +34,9 @@ class CertificateAccounts:
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def account_of(self, connection: Certified) -> str | None:
+    def account_of(self, source: Certified) -> str | None:
         """Return the account of a connection; None without a verified certificate that has one."""
-        return self.account_with(connection.certificate_subject)
+        return self.account_with(source.certificate_subject)
 
     def account_with(self, subject: str | None) -> str | None:
         """Return the account of a certificate with this subject; None if there is none."""
@@ -57,10 +57,10 @@ class CertificateControl:
 
     def check(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,  # noqa: ARG002 (the interface of controls)
         requirement: Requirement,  # noqa: ARG002
     ) -> Caller:
         """Return the caller."""
-        account = self._certificates.account_of(connection)
+        account = self._certificates.account_of(source)
         return ANONYMOUS if account is None else Caller(account, Proof.CERTIFICATE, is_admin=True)

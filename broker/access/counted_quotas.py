@@ -15,7 +15,7 @@ from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.quota_refusals import Refusals, Scope, setting_of
 from skylarkmq.broker.access.requests.table import Requirement
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.command import RemotingCommand
 
 CONNECTIONS: Final = "connections"
@@ -53,10 +53,10 @@ class CountedQuotas:
     def __init__(self, config: QuotaConfig, refusals: Refusals) -> None:
         self._config = config
         self._refusals = refusals
-        self._open: set[Connection] = set()
+        self._open: set[RequestSource] = set()
         self._hosts = Tally()
         self._accounts = Tally()
-        self._account_of: dict[Connection, str] = {}
+        self._account_of: dict[RequestSource, str] = {}
         self._parked = Tally()
 
     def __repr__(self) -> str:
@@ -76,31 +76,31 @@ class CountedQuotas:
 
     # ------------------------------------------------------------------------------------------------------ connections
 
-    def may_open(self, connection: Connection) -> bool:
+    def may_open(self, source: RequestSource) -> bool:
         """Count a new connection and return True, or return False if its address has too many."""
         most = self._config.quota_client_connections
-        if most and self._hosts[connection.host] >= most:
-            self._refusals.note(Scope.CLIENT, CONNECTIONS, setting_of(Scope.CLIENT, CONNECTIONS), most, connection.host)
+        if most and self._hosts[source.host] >= most:
+            self._refusals.note(Scope.CLIENT, CONNECTIONS, setting_of(Scope.CLIENT, CONNECTIONS), most, source.host)
             return False
-        self._open.add(connection)
-        self._hosts.add(connection.host)
+        self._open.add(source)
+        self._hosts.add(source.host)
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, source: RequestSource) -> None:
         """Stop counting a connection, also one that was refused."""
-        if connection in self._open:
-            self._open.remove(connection)
-            self._hosts.add(connection.host, -1)
-        account = self._account_of.pop(connection, None)
+        if source in self._open:
+            self._open.remove(source)
+            self._hosts.add(source.host, -1)
+        account = self._account_of.pop(source, None)
         if account is not None:
             self._accounts.add(account, -1)
 
     def check(
-        self, connection: Connection, _command: RemotingCommand, _requirement: Requirement, caller: Caller
+        self, source: RequestSource, _command: RemotingCommand, _requirement: Requirement, caller: Caller
     ) -> None:
         """Count a connection for the account of its request. Raises RequestError if the account has too many."""
-        account, known = caller.account, self._account_of.get(connection)
-        if account == known or not account or connection not in self._open:
+        account, known = caller.account, self._account_of.get(source)
+        if account == known or not account or source not in self._open:
             return
         most = self._config.quota_account_connections
         if self._accounts[account] >= most:
@@ -109,26 +109,26 @@ class CountedQuotas:
             )
         if known is not None:
             self._accounts.add(known, -1)
-        self._account_of[connection] = account
+        self._account_of[source] = account
         self._accounts.add(account)
 
     # ----------------------------------------------------------------------------------------------------- parked pulls
 
-    def begin_parked(self, parked: Mapping[Connection, int]) -> None:
+    def begin_parked(self, parked: Mapping[RequestSource, int]) -> None:
         """Begin to count parked pulls with those that exist."""
         self._parked.clear()
-        for connection, count in parked.items():
-            self._parked.add(connection.host, count)
+        for source, count in parked.items():
+            self._parked.add(source.host, count)
 
-    def park(self, connection: Connection) -> None:
+    def park(self, source: RequestSource) -> None:
         """Count a pull that is about to be parked. Raises RequestError if its address has too many."""
         most = self._config.quota_client_parked_pulls
-        if most and self._parked[connection.host] >= most:
+        if most and self._parked[source.host] >= most:
             raise self._refusals.error(
-                Scope.CLIENT, PARKED_PULLS, setting_of(Scope.CLIENT, PARKED_PULLS), most, connection.host
+                Scope.CLIENT, PARKED_PULLS, setting_of(Scope.CLIENT, PARKED_PULLS), most, source.host
             )
-        self._parked.add(connection.host)
+        self._parked.add(source.host)
 
-    def unpark(self, connection: Connection) -> None:
+    def unpark(self, source: RequestSource) -> None:
         """Stop counting a parked pull."""
-        self._parked.add(connection.host, -1)
+        self._parked.add(source.host, -1)

@@ -19,7 +19,7 @@ from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.counted_quotas import Tally
 from skylarkmq.broker.access.quota_refusals import Refusals, Scope, setting_of
 from skylarkmq.broker.access.requests.table import Requirement
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -91,7 +91,7 @@ class CreatedNames:
         return bool(self._config.quota_account_topics or self._config.quota_account_groups)
 
     def check(
-        self, _connection: Connection, _command: RemotingCommand, _requirement: Requirement, caller: Caller
+        self, _source: RequestSource, _command: RemotingCommand, _requirement: Requirement, caller: Caller
     ) -> None:
         """Take note of the account that sends the current request. Refuses nothing itself."""
         self.account = caller.account

@@ -14,7 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
 from skylarkmq.broker.access.requests.table import Requirement, requirement_of
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 
@@ -29,7 +29,7 @@ class Control(Protocol):
     def checks_data(self) -> bool:
         """Return whether requests that change nothing are checked, such as sends and pulls."""
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError, with RocketMQ's code and remark, otherwise."""
 
 
@@ -38,7 +38,7 @@ class RunControl(Control, Protocol):
     """Access control that can check several requests in one step."""
 
     def admit_alike(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int, end: int
     ) -> tuple[int, Caller]:
         """Return how many requests from `at` on, before `end`, are permitted because they are like an earlier one, and
         their caller. The next one is checked by itself."""
@@ -51,7 +51,7 @@ class Restriction(Protocol):
     def checks_data(self) -> bool:
         """Return whether requests that change nothing are checked, such as sends and pulls."""
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
         """Raises RequestError if the request is refused."""
 
 
@@ -64,7 +64,7 @@ class Observer(Protocol):
 
     def refused(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,
         requirement: Requirement,
         caller: Caller,
@@ -72,9 +72,7 @@ class Observer(Protocol):
     ) -> None:
         """Record a refusal."""
 
-    def served(
-        self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller
-    ) -> None:
+    def served(self, source: RequestSource, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
         """Record a request that was admitted."""
 
     def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
@@ -84,10 +82,10 @@ class Observer(Protocol):
 class Pacing(Protocol):
     """Quotas per second: a request is admitted, refused, or has to wait."""
 
-    def admit(self, connection: Connection, command: RemotingCommand, caller: Caller) -> None:
+    def admit(self, source: RequestSource, command: RemotingCommand, caller: Caller) -> None:
         """Count a request. Raises MustWait or RequestError if a quota does not permit it now."""
 
-    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
+    def admit_run(self, source: RequestSource, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
         """Count these requests, from the first one on, as far as the quotas permit them now; return their number."""
 
 
@@ -114,42 +112,42 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate {self._control!r} {self._restrictions!r} {self._pacing!r} {self._observer!r}>"
 
-    def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def admit(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served. Raises MustWait."""
         requirement = requirement_of(command.code)
         if self._skips_reads and not requirement.changes:
             return None
-        caller, error = self._check(connection, command, requirement)
+        caller, error = self._check(source, command, requirement)
         if error is None and self._pacing is not None:
             try:
-                self._pacing.admit(connection, command, caller)
+                self._pacing.admit(source, command, caller)
             except RequestError as excess:
                 error = without_frames(excess)
         if error is not None:
-            return self._refused(connection, command, requirement, caller, error)
+            return self._refused(source, command, requirement, caller, error)
         if self._observer is not None:
-            self._observer.served(connection, command, requirement, caller)
+            self._observer.served(source, command, requirement, caller)
         return None
 
     def admit_run(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
     ) -> tuple[int, RemotingCommand | None]:
         """Return the index after the last consecutive request with the code of the one at `at` that may be served, and
         the response to the next one if access control or a restriction refuses it."""
         try:
             requirement = requirement_of(commands[at].code)
-            callers, caller, error = self._check_run(connection, commands, at, requirement)
+            callers, caller, error = self._check_run(source, commands, at, requirement)
             end = at + len(callers)
             if self._pacing is not None and callers:
-                count = self._pacing.admit_run(connection, commands[at:end], callers)
+                count = self._pacing.admit_run(source, commands[at:end], callers)
                 if count < len(callers):
                     end, error = at + count, None  # the next one is checked again, by itself
         except Exception:  # noqa: BLE001 (`admit` raises the same for that request, and its caller responds)
             return at, None
         if self._observer is not None:
             for number in range(at, end):
-                self._observer.served(connection, commands[number], requirement, callers[number - at])
-        refusal = None if error is None else self._refused(connection, commands[end], requirement, caller, error)
+                self._observer.served(source, commands[number], requirement, callers[number - at])
+        refusal = None if error is None else self._refused(source, commands[end], requirement, caller, error)
         return end, refusal
 
     def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
@@ -158,21 +156,21 @@ class Gate:
             self._observer.responded(command, response)
 
     def _check(
-        self, connection: Connection, command: RemotingCommand, requirement: Requirement
+        self, source: RequestSource, command: RemotingCommand, requirement: Requirement
     ) -> tuple[Caller, RequestError | None]:
         """Return the caller of a request, as far as it is known, and the error if the request is not permitted."""
         caller = ANONYMOUS
         try:
             if self._control is not None:
-                caller = self._control.check(connection, command, requirement)
+                caller = self._control.check(source, command, requirement)
             for restriction in self._restrictions:
-                restriction.check(connection, command, requirement, caller)
+                restriction.check(source, command, requirement, caller)
         except RequestError as error:
             return caller, without_frames(error)
         return caller, None
 
     def _check_run(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, requirement: Requirement
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int, requirement: Requirement
     ) -> tuple[list[Caller], Caller, RequestError | None]:
         """Return the callers of the permitted requests of a run, and of the next one with its error, if it is not
         permitted. A run changes nothing in the cluster."""
@@ -182,16 +180,16 @@ class Gate:
         end = min(at + MAX_RUN, len(commands))
         try:
             if self._run_control is not None:
-                count, caller = self._run_control.admit_alike(connection, commands, at, end)
+                count, caller = self._run_control.admit_alike(source, commands, at, end)
                 callers = [caller] * count
             for command in islice(commands, at + len(callers), end):
                 if command.code != code or command.is_response:
                     break
                 caller = ANONYMOUS
                 if control is not None:
-                    caller = control.check(connection, command, requirement)
+                    caller = control.check(source, command, requirement)
                 for restriction in restrictions:
-                    restriction.check(connection, command, requirement, caller)
+                    restriction.check(source, command, requirement, caller)
                 callers.append(caller)
         except RequestError as error:
             return callers, caller, without_frames(error)
@@ -199,7 +197,7 @@ class Gate:
 
     def _refused(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,
         requirement: Requirement,
         caller: Caller,
@@ -207,7 +205,7 @@ class Gate:
     ) -> RemotingCommand:
         """Record a refusal; return the response."""
         if self._observer is not None:
-            self._observer.refused(connection, command, requirement, caller, error)
+            self._observer.refused(source, command, requirement, caller, error)
         return RemotingCommand.response(error.code, error.remark)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from skylarkmq.broker.access.requests.resources import Action
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.command import RemotingCommand
 
 Rights = Callable[[str, Action], bool]
@@ -26,14 +26,14 @@ Rights = Callable[[str, Action], bool]
 class MessageRights(Protocol):
     """The rights to the topics of stored messages."""
 
-    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+    def rights_of(self, source: RequestSource, command: RemotingCommand) -> Rights:
         """Return the rights of the caller of an admitted request. They may be kept longer than the request."""
 
 
 class AllMessages:
     """Permits everything: there is no access control."""
 
-    def rights_of(self, _connection: Connection, _command: RemotingCommand) -> Rights:
+    def rights_of(self, _source: RequestSource, _command: RemotingCommand) -> Rights:
         """Return all rights."""
         return all_rights
 

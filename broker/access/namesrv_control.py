@@ -19,7 +19,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.gate import Control
 from skylarkmq.broker.access.requests.table import Requirement
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -55,36 +55,36 @@ class NamesrvControl:
     def __repr__(self) -> str:
         return f"<NamesrvControl {'required' if self._is_required else 'optional'} {self._accounts!r}>"
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller. Raises RequestError(NO_PERMISSION) for a change without a verified account if one is
         required."""
         if not requirement.changes:
             return ANONYMOUS
         signed = signed_parts(command)
-        account = self._certificates.account_of(connection) if signed is None else None
+        account = self._certificates.account_of(source) if signed is None else None
         if signed is not None and self._accounts.has_signed(signed, command.body):
             return Caller(signed.access_key, Proof.SIGNATURE, is_admin=True)
         suffices = not self._is_required and self._broker_control is None
         if account is not None and (suffices or self._accounts.is_known(account)):
             return Caller(account, Proof.CERTIFICATE, is_admin=True)
         if self._broker_control is not None and (account is not None or signed is not None):
-            return self._checked_by_broker(self._broker_control, connection, command, requirement)
+            return self._checked_by_broker(self._broker_control, source, command, requirement)
         if not self._is_required:
             return ANONYMOUS
-        raise self._refusal(connection, requirement, signed)
+        raise self._refusal(source, requirement, signed)
 
     def _checked_by_broker(
-        self, control: Control, connection: Connection, command: RemotingCommand, requirement: Requirement
+        self, control: Control, source: RequestSource, command: RemotingCommand, requirement: Requirement
     ) -> Caller:
         """Return the caller by the broker's access control."""
         try:
-            return control.check(connection, command, requirement)
+            return control.check(source, command, requirement)
         except RequestError:
             if self._is_required:
                 raise
             return ANONYMOUS
 
-    def _refusal(self, connection: Connection, requirement: Requirement, signed: Signed | None) -> RequestError:
+    def _refusal(self, source: RequestSource, requirement: Requirement, signed: Signed | None) -> RequestError:
         """Return the error of a request without a verified account, and log it; at most one line per second."""
         name = RequestCode(requirement.code).name
         reason = "it is not signed" if signed is None else "the account or its signature is wrong"
@@ -94,7 +94,7 @@ class NamesrvControl:
         else:
             log.warning(
                 "request refused, namesrvAuth code=%s (%d) peer=%s account=%r reason=%s unlogged=%d",
-                *(name, requirement.code, connection.peer, signed and signed.access_key[:255], reason, self._unlogged),
+                *(name, requirement.code, source.peer, signed and signed.access_key[:255], reason, self._unlogged),
             )
             self._next_log_s, self._unlogged = now_s + LOG_INTERVAL_S, 0
         return RequestError(

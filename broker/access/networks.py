@@ -10,7 +10,7 @@ from typing import Final
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.requests.table import REGISTRATION, Requirement
 from skylarkmq.broker.base.address_ranges import Network, is_within
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -31,7 +31,7 @@ class AdminNetworks:
 
     def check(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,  # noqa: ARG002 (the interface of restrictions)
         requirement: Requirement,
         caller: Caller,
@@ -39,10 +39,10 @@ class AdminNetworks:
         """Raises RequestError(NO_PERMISSION) for a change from another network without a verified account."""
         if not requirement.changes or requirement.code in REGISTRATION or caller.proof in VERIFIED:
             return
-        if not is_within(connection.host, self._networks):
+        if not is_within(source.host, self._networks):
             name = RequestCode(requirement.code).name
             raise RequestError(
                 ResponseCode.NO_PERMISSION,
-                f"{name} ({requirement.code}) is not permitted from {connection.host} without an account, "
+                f"{name} ({requirement.code}) is not permitted from {source.host} without an account, "
                 "see the setting adminAllowedNetworks",
             )

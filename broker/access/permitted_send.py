@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skylarkmq.broker.access.caller import Caller
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RETRY_PREFIX
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import SigningKey
@@ -29,19 +29,19 @@ class PermittedSend(msgspec.Struct, frozen=True):
         """Return whether a send that is like this one has the signature of the account; None for any other request."""
         return self.key.has_signed_send(command, self.code, self.topic, self.access_key)
 
-    def count_signed(self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int) -> int:
+    def count_signed(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int, end: int) -> int:
         """Return how many requests from `at` on, before `end`, are sends like this one with the account's signature."""
-        if connection.host != self.host:
+        if source.host != self.host:
             return 0
         return self.key.count_signed_sends(commands, at, end, self.code, self.topic, self.access_key)
 
 
 def permitted_send(
-    connection: Connection, command: RemotingCommand, access_key: str, key: SigningKey, caller: Caller
+    source: RequestSource, command: RemotingCommand, access_key: str, key: SigningKey, caller: Caller
 ) -> PermittedSend | None:
     """Return a permitted request as the last send. None: it is no send on the fast path, or it names a retry topic,
     whose group counts."""
     sent = command.send_header
     if sent is None or sent.topic.startswith(RETRY_PREFIX):
         return None
-    return PermittedSend(connection.host, command.code, sent.topic, access_key, key, caller)
+    return PermittedSend(source.host, command.code, sent.topic, access_key, key, caller)

@@ -25,8 +25,8 @@ from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.quota_refusals import Counts, Refusals, Scope, setting_of
 from skylarkmq.broker.access.token_buckets import MAX_KEYS, NANOS, Amounts, Kind, Meter, Meters, MetersStatistics
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import MustWait
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError
@@ -67,7 +67,7 @@ class QuotaStatistics(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """The quotas of a broker. `now_ns` is the clock of `Connection.arrived_s`. `delivered` returns the bytes that a
+    """The quotas of a broker. `now_ns` is the clock of `RequestSource.arrived_s`. `delivered` returns the bytes that a
     group has received from a topic since the start."""
 
     def __init__(
@@ -82,8 +82,8 @@ class Quotas:
         self._delivered = delivered
         self._meters = {scope: Meters() for scope in Scope}
         self._active: list[Scope] = []
-        self._reserved: dict[Connection, RemotingCommand] = {}
-        self._charged: dict[Connection, tuple[int, str]] = {}  # bytes sent that were taken, and the last account
+        self._reserved: dict[RequestSource, RemotingCommand] = {}
+        self._charged: dict[RequestSource, tuple[int, str]] = {}  # bytes sent that were taken, and the last account
         self._delivered_before: OrderedDict[tuple[str, str], int] = OrderedDict()  # the oldest pull first
         self._delayed: Counts = {}
         self.configure(config)
@@ -115,30 +115,30 @@ class Quotas:
     checks_data = True
     """Sends and pulls are counted."""
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, source: RequestSource) -> None:
         """Count the rest of the bytes that were sent to a closed connection."""
-        self._reserved.pop(connection, None)
-        charged = self._charged.pop(connection, None)
+        self._reserved.pop(source, None)
+        charged = self._charged.pop(source, None)
         if charged is not None:
-            sent_bytes = connection.output_bytes - charged[0]
-            for scope, key in ((Scope.CLIENT, connection.host), (Scope.ACCOUNT, charged[1])):
+            sent_bytes = source.output_bytes - charged[0]
+            for scope, key in ((Scope.CLIENT, source.host), (Scope.ACCOUNT, charged[1])):
                 if key and self._meters[scope].rates[-1]:
                     self._meters[scope].filled(key, self._now_ns()).take((0, 0, sent_bytes))
 
     # ------------------------------------------------------------------------------------------------- called by a gate
 
-    def admit(self, connection: Connection, command: RemotingCommand, caller: Caller) -> None:
+    def admit(self, source: RequestSource, command: RemotingCommand, caller: Caller) -> None:
         """Count a request. Raises MustWait or RequestError if a quota does not permit it now."""
-        if self._reserved and self._reserved.get(connection) is command:
-            del self._reserved[connection]
+        if self._reserved and self._reserved.get(source) is command:
+            del self._reserved[source]
             return
         now_ns = self._now_ns()
-        meters = self._metered(connection, command, caller, now_ns)
+        meters = self._metered(source, command, caller, now_ns)
         amounts = (1, size_of(command), 1)
         wait_ns, cause = longest_wait(meters, amounts)
         if wait_ns:
             wait_ns = max(wait_ns, SHORTEST_WAIT_NS)
-            left_ns = self._max_wait_ns - max(now_ns - int(connection.arrived_s * NANOS), 0)
+            left_ns = self._max_wait_ns - max(now_ns - int(source.arrived_s * NANOS), 0)
             if wait_ns > left_ns:
                 if command.code not in FINISHING:
                     raise self._refusal(*cause)
@@ -146,21 +146,21 @@ class Quotas:
         for _, meter in meters:
             meter.take((1, amounts[1], 0))
         if wait_ns > 0:
-            self._reserved[connection] = command
+            self._reserved[source] = command
             reason = (cause[0].value, cause[1].value)
             self._delayed[reason] = self._delayed.get(reason, 0) + 1
             raise MustWait(wait_ns / NANOS)
 
-    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
+    def admit_run(self, source: RequestSource, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
         """Count these requests, from the first one on, as far as the quotas permit them now; return their number. Those
         of another account or topic than the first one are left for the next call."""
-        meters = self._metered(connection, commands[0], callers[0], self._now_ns())
+        meters = self._metered(source, commands[0], callers[0], self._now_ns())
         count = self._alike(commands, callers)
         if self._counts_output and commands[0].code in PULLS:
             count = 1  # the next one waits if the response is long
-        reserved = int(self._reserved.get(connection) is commands[0])
+        reserved = int(self._reserved.get(source) is commands[0])
         if reserved:
-            del self._reserved[connection]
+            del self._reserved[source]
         sizes = [size_of(command) for command in commands[reserved:count]]
         for _, meter in meters:
             sizes = sizes[: meter.fitting(sizes)]
@@ -172,25 +172,25 @@ class Quotas:
     # ----------------------------------------------------------------------------------------------------------- meters
 
     def _metered(
-        self, connection: Connection, command: RemotingCommand, caller: Caller, now_ns: int
+        self, source: RequestSource, command: RemotingCommand, caller: Caller, now_ns: int
     ) -> list[tuple[Scope, Meter]]:
         """Return the meters of a request, after taking the bytes that were sent since the last one."""
-        keys = {Scope.CLIENT: connection.host, Scope.ACCOUNT: caller.account}
+        keys = {Scope.CLIENT: source.host, Scope.ACCOUNT: caller.account}
         if Scope.TOPIC in self._active:
             keys[Scope.TOPIC] = topic_of(command)
         meters = [(scope, self._meters[scope].filled(key, now_ns)) for scope in self._active if (key := keys[scope])]
         if self._counts_output:
-            sent_bytes = self._newly_sent(connection, caller)
+            sent_bytes = self._newly_sent(source, caller)
             for scope, meter in meters:
                 taken = self._newly_delivered(command) if scope is Scope.TOPIC else sent_bytes
                 meter.take((0, 0, taken))
         return meters
 
-    def _newly_sent(self, connection: Connection, caller: Caller) -> int:
+    def _newly_sent(self, source: RequestSource, caller: Caller) -> int:
         """Return the bytes that were sent to a connection since its last request."""
-        total = connection.output_bytes
-        before, _ = self._charged.get(connection, (total, ""))
-        self._charged[connection] = total, caller.account
+        total = source.output_bytes
+        before, _ = self._charged.get(source, (total, ""))
+        self._charged[source] = total, caller.account
         return total - before
 
     def _newly_delivered(self, command: RemotingCommand) -> int:

@@ -7,7 +7,7 @@ start and sends its response, with or without messages. Properties are read from
 filters by properties.
 
     _queues        topic, queue id -> parked pulls in the order of parking; an arrival checks these
-    _connections   connection -> its parked pulls, which are removed with the connection
+    _sources       source -> its parked pulls, which are removed when the source closes
     _deadlines     time (ms) -> pulls whose wait ends then; `_times` is a heap of these times, and a single timer is set
                    for the earliest one
     _watchers      topic -> a part of the broker that is notified of all arrivals in it
@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 
 MAX_WAIT_MS: Final = 24 * 3600 * 1000
 """Longer than any client waits, and within the range of an event loop's timers."""
@@ -60,13 +60,13 @@ class Timers(Protocol):
 class ParkedQuota(Protocol):
     """Counts parked pulls by client (`broker/access/counted_quotas.py`)."""
 
-    def begin_parked(self, parked: Mapping[Connection, int]) -> None:
+    def begin_parked(self, parked: Mapping[RequestSource, int]) -> None:
         """Begin to count with these numbers of parked pulls."""
 
-    def park(self, connection: Connection) -> None:
+    def park(self, source: RequestSource) -> None:
         """Count a pull that is about to be parked. Raises RequestError if its client has too many."""
 
-    def unpark(self, connection: Connection) -> None:
+    def unpark(self, source: RequestSource) -> None:
         """Stop counting a parked pull."""
 
 
@@ -77,7 +77,7 @@ class ParkedPull(msgspec.Struct, eq=False):
     messages to test. If none matches, `queue_offset` moves past them.
     """
 
-    connection: Connection
+    source: RequestSource
     topic: str
     queue_id: int
     queue_offset: int
@@ -106,7 +106,7 @@ class Arrivals:
         self._timers = timers
         self._pool = pool
         self._queues: dict[tuple[str, int], dict[ParkedPull, None]] = {}
-        self._connections: dict[Connection, dict[ParkedPull, None]] = {}
+        self._sources: dict[RequestSource, dict[ParkedPull, None]] = {}
         self._watchers: dict[str, Watcher] = {}
         self.topics: dict[str, int] = {}
         """Topics for which `arrived` must be called; the value counts the queues with waiting pulls, and watchers."""
@@ -140,7 +140,7 @@ class Arrivals:
     def park(self, pull: ParkedPull, wait_ms: int) -> None:
         """Park `pull` for up to `wait_ms`. Raises RequestError if a quota does not permit it."""
         if self._quota is not None:
-            self._quota.park(pull.connection)
+            self._quota.park(pull.source)
         pull.is_parked = True
         self._parked += 1
         self._pool.take(pull.size)
@@ -149,7 +149,7 @@ class Arrivals:
             waiting = self._queues[pull.topic, pull.queue_id] = {}
             self.topics[pull.topic] = self.topics.get(pull.topic, 0) + 1
         waiting[pull] = None
-        self._connections.setdefault(pull.connection, {})[pull] = None
+        self._sources.setdefault(pull.source, {})[pull] = None
         self._kept += 1
         due_ms = end_of_wait(self._now_ms(), min(wait_ms, MAX_WAIT_MS))
         together = self._deadlines.get(due_ms)
@@ -164,7 +164,7 @@ class Arrivals:
     def limit(self, quota: ParkedQuota | None) -> None:
         """Let `quota` count the parked pulls from now on; None: they are not counted."""
         if quota is not None:
-            quota.begin_parked({connection: len(pulls) for connection, pulls in self._connections.items()})
+            quota.begin_parked({source: len(pulls) for source, pulls in self._sources.items()})
         self._quota = quota
 
     def watch(self, topic: str, watcher: Watcher) -> None:
@@ -190,9 +190,9 @@ class Arrivals:
         self._woken += len(wanted)
         self._resume(wanted)
 
-    def forget(self, connection: Connection) -> None:
-        """Drop the pulls of a closed connection, without a response."""
-        dropped = list(self._connections.get(connection, ()))
+    def forget(self, source: RequestSource) -> None:
+        """Drop the pulls of a closed source, without a response."""
+        dropped = list(self._sources.get(source, ()))
         self._dropped += len(dropped)
         for pull in dropped:
             self._remove(pull)
@@ -241,12 +241,12 @@ class Arrivals:
         self._parked -= 1
         self._pool.release(pull.size)
         if self._quota is not None:
-            self._quota.unpark(pull.connection)
+            self._quota.unpark(pull.source)
         if _discard(self._queues, (pull.topic, pull.queue_id), pull):
             self.topics[pull.topic] -= 1
             if not self.topics[pull.topic]:
                 del self.topics[pull.topic]
-        _discard(self._connections, pull.connection, pull)
+        _discard(self._sources, pull.source, pull)
         if self._kept > SWEEP_THRESHOLD + 2 * self._parked:
             self._sweep()
 

@@ -14,8 +14,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.command import RemotingCommand
@@ -37,19 +37,19 @@ def serve_cold_reads(store: MessageStore, handler: Processor) -> Processor:
     """Return a handler that runs `handler`, and becomes a coroutine if `handler` raises ColdRead."""
 
     def run(
-        connection: Connection, command: RemotingCommand
+        source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         try:
-            return handler(connection, command)
+            return handler(source, command)
         except ColdRead as cold:
-            return run_again(connection, command.detached(), cold, connection.arrived_s)
+            return run_again(source, command.detached(), cold, source.arrived_s)
 
     async def run_again(
-        connection: Connection, command: RemotingCommand, missed: ColdRead, arrived_s: float
+        source: RequestSource, command: RemotingCommand, missed: ColdRead, arrived_s: float
     ) -> RemotingCommand | None:
         def again() -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-            connection.arrived_s = arrived_s
-            return handler(connection, command)
+            source.arrived_s = arrived_s
+            return handler(source, command)
 
         await asyncio.shield(store.reader.fetch(missed))
         response = await looked_up(store, again)

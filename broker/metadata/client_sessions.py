@@ -1,8 +1,8 @@
-"""Client sessions: the members of producer and consumer groups by connection, and the groups' subscriptions.
+"""Client sessions: the members of producer and consumer groups by channel, and the groups' subscriptions.
 
-A member is identified by its connection. A client id on a second connection is a second member until the first closes;
-another client id on the same connection replaces the previous one. Members join by a heartbeat. They leave when they
-unregister, when their connection closes, or when their heartbeats stop.
+A member is identified by its channel (`ClientChannel`: its connection). A client id on a second channel is a second
+member until the first closes; another client id on the same channel replaces the previous one. Members join by a
+heartbeat. They leave when they unregister, when their channel closes, or when their heartbeats stop.
 
 All members of a consumer group should have the same subscriptions. The broker uses the subscription table of the group,
 which every heartbeat updates: it adds new topics, removes topics that the heartbeat does not contain, and replaces
@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.metadata.expressions import compile_expression
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, ConsumerIdList, SubscriptionData
 from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class ClientMember(msgspec.Struct, eq=False):
     """One client in one group. `seen_ms` is the time of its last heartbeat, in ms of any steady clock."""
 
-    connection: Connection
+    channel: ClientChannel
     client_id: str
     language: str
     version: int
@@ -48,11 +48,9 @@ class ClientMember(msgspec.Struct, eq=False):
     may_send: Callable[[str], bool] | None = None  # of a producer: whether it may send to a topic; None: to all
 
     def take_over(self, other: "ClientMember") -> None:
-        """Take the client id, language, version, time and rights of another heartbeat on this connection."""
+        """Take the client id, language, version, time and rights of another heartbeat on this channel."""
         if self.client_id != other.client_id:
-            log.warning(
-                "client id changed peer=%s from=%s to=%s", self.connection.peer, self.client_id, other.client_id
-            )
+            log.warning("client id changed peer=%s from=%s to=%s", self.channel.peer, self.client_id, other.client_id)
         self.client_id, self.language, self.version = other.client_id, other.language, other.version
         self.seen_ms, self.may_send = other.seen_ms, other.may_send
 
@@ -83,7 +81,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     subscriptions: dict[str, Subscription] = {}
-    members: dict[Connection, ClientMember] = {}
+    members: dict[ClientChannel, ClientMember] = {}
     fingerprint: int | None = None
     warned_ms: int | None = None  # when different subscriptions were last logged
     ids: bytes | None = None  # the cached body for GET_CONSUMER_LIST_BY_GROUP (38), until the members change
@@ -121,12 +119,12 @@ class ClientSessions:
     """Producers and consumers by group."""
 
     def __init__(self) -> None:
-        self._producers: dict[str, dict[Connection, ClientMember]] = {}
+        self._producers: dict[str, dict[ClientChannel, ClientMember]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._produces: dict[Connection, set[str]] = {}
-        self._producer_ids: dict[Connection, str] = {}
-        self._producers_by_id: dict[str, dict[Connection, None]] = {}
-        self._consumes: dict[Connection, set[str]] = {}
+        self._produces: dict[ClientChannel, set[str]] = {}
+        self._producer_ids: dict[ClientChannel, str] = {}
+        self._producers_by_id: dict[str, dict[ClientChannel, None]] = {}
+        self._consumes: dict[ClientChannel, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"<ClientSessions producer_groups={len(self._producers)} consumer_groups={len(self._consumers)}>"
@@ -152,35 +150,35 @@ class ClientSessions:
         """Return all producer groups that have members."""
         return self._producers.keys()
 
-    def producers(self, group: str) -> Mapping[Connection, ClientMember]:
+    def producers(self, group: str) -> Mapping[ClientChannel, ClientMember]:
         """Return the members of the group; empty if it has none."""
         return self._producers.get(group, {})
 
-    def producers_to(self, group: str, topic: str) -> list[Connection]:
-        """Return the connections of the producers of a group that may send to a topic."""
+    def producers_to(self, group: str, topic: str) -> list[ClientChannel]:
+        """Return the channels of the producers of a group that may send to a topic."""
         members = self.producers(group).values()
-        return [member.connection for member in members if member.may_send is None or member.may_send(topic)]
+        return [member.channel for member in members if member.may_send is None or member.may_send(topic)]
 
-    def producer(self, client_id: str) -> Connection | None:
-        """Return the connection of the producer with that client id; of several, the one that joined last."""
+    def producer(self, client_id: str) -> ClientChannel | None:
+        """Return the channel of the producer with that client id; of several, the one that joined last."""
         return next(reversed(self._producers_by_id.get(client_id, {})), None)
 
-    def groups_with(self, connection: Connection, consumers: Iterable[str], producers: Iterable[str]) -> int:
-        """Return how many groups the connection would be a member of after joining these."""
-        consumed = self._consumes.get(connection, set()).union(consumers)
-        return len(consumed) + len(self._produces.get(connection, set()).union(producers))
+    def groups_with(self, channel: ClientChannel, consumers: Iterable[str], producers: Iterable[str]) -> int:
+        """Return how many groups the channel would be a member of after joining these."""
+        consumed = self._consumes.get(channel, set()).union(consumers)
+        return len(consumed) + len(self._produces.get(channel, set()).union(producers))
 
     # ---------------------------------------------------------------------------------------------------------- join
 
     def join_producers(self, group: str, member: ClientMember) -> None:
         """Add or refresh a member of a producer group, for a heartbeat that contains the group."""
-        connection, client_id = member.connection, member.client_id
+        channel, client_id = member.channel, member.client_id
         _refresh(self._producers.setdefault(group, {}), member)
-        self._produces.setdefault(connection, set()).add(group)
-        if self._producer_ids.get(connection) != client_id:
-            self._forget_producer_id(connection)
-            self._producer_ids[connection] = client_id
-            self._producers_by_id.setdefault(client_id, {})[connection] = None
+        self._produces.setdefault(channel, set()).add(group)
+        if self._producer_ids.get(channel) != client_id:
+            self._forget_producer_id(channel)
+            self._producer_ids[channel] = client_id
+            self._producers_by_id.setdefault(client_id, {})[channel] = None
 
     def join_consumers(self, data: ConsumerData, member: ClientMember, fingerprint: int = 0) -> bool:
         """Add or refresh a member of a consumer group and apply its subscriptions, for a heartbeat.
@@ -220,63 +218,63 @@ class ClientSessions:
         return group
 
     def _refresh_consumer(self, group: ConsumerGroup, member: ClientMember) -> bool:
-        self._consumes.setdefault(member.connection, set()).add(group.name)
-        known = group.members.get(member.connection)
+        self._consumes.setdefault(member.channel, set()).add(group.name)
+        known = group.members.get(member.channel)
         if known is None or known.client_id != member.client_id:
             group.ids = None
         return _refresh(group.members, member)
 
     # --------------------------------------------------------------------------------------------------------- leave
 
-    def leave_producers(self, group: str, connection: Connection) -> None:
+    def leave_producers(self, group: str, channel: ClientChannel) -> None:
         """Remove a member from a producer group, for a request to unregister."""
         members = self._producers.get(group)
-        if members is not None and members.pop(connection, None) is not None:
-            _forget(self._produces, connection, group)
-            if connection not in self._produces:
-                self._forget_producer_id(connection)
+        if members is not None and members.pop(channel, None) is not None:
+            _forget(self._produces, channel, group)
+            if channel not in self._produces:
+                self._forget_producer_id(channel)
             if not members:
                 del self._producers[group]
 
-    def _forget_producer_id(self, connection: Connection) -> None:
-        client_id = self._producer_ids.pop(connection, None)
+    def _forget_producer_id(self, channel: ClientChannel) -> None:
+        client_id = self._producer_ids.pop(channel, None)
         if client_id is not None:
-            connections = self._producers_by_id[client_id]
-            del connections[connection]
-            if not connections:
+            channels = self._producers_by_id[client_id]
+            del channels[channel]
+            if not channels:
                 del self._producers_by_id[client_id]
 
-    def leave_consumers(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
+    def leave_consumers(self, group_name: str, channel: ClientChannel) -> ConsumerGroup | None:
         """Remove a member from a consumer group. Returns the group (which may be empty now) if it was a member."""
         group = self._consumers.get(group_name)
-        if group is None or group.members.pop(connection, None) is None:
+        if group is None or group.members.pop(channel, None) is None:
             return None
         group.ids = None
-        _forget(self._consumes, connection, group_name)
+        _forget(self._consumes, channel, group_name)
         if not group.members:
             del self._consumers[group_name]
         return group
 
-    def closed(self, connection: Connection) -> list[ConsumerGroup]:
-        """Remove a closed connection. Returns the consumer groups of which it was a member."""
-        for name in list(self._produces.get(connection, ())):
-            self.leave_producers(name, connection)
-        left = [self.leave_consumers(name, connection) for name in list(self._consumes.get(connection, ()))]
+    def closed(self, channel: ClientChannel) -> list[ConsumerGroup]:
+        """Remove a closed channel. Returns the consumer groups of which it was a member."""
+        for name in list(self._produces.get(channel, ())):
+            self.leave_producers(name, channel)
+        left = [self.leave_consumers(name, channel) for name in list(self._consumes.get(channel, ()))]
         return [group for group in left if group is not None]
 
-    def expired(self, now_ms: int) -> list[Connection]:
-        """Return the connections without a recent heartbeat for one of their groups; the caller must close them."""
+    def expired(self, now_ms: int) -> list[ClientChannel]:
+        """Return the channels without a recent heartbeat for one of their groups; the caller must close them."""
         limit = now_ms - EXPIRY_MS
         tables = [*self._producers.values(), *(group.members for group in self._consumers.values())]
-        expired = {member.connection for members in tables for member in members.values() if member.seen_ms < limit}
+        expired = {member.channel for members in tables for member in members.values() if member.seen_ms < limit}
         return list(expired)
 
 
-def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> bool:
-    """Add or refresh a member. Returns True if its connection is new here."""
-    known = members.get(member.connection)
+def _refresh(members: dict[ClientChannel, ClientMember], member: ClientMember) -> bool:
+    """Add or refresh a member. Returns True if its channel is new here."""
+    known = members.get(member.channel)
     if known is None:
-        members[member.connection] = member
+        members[member.channel] = member
         return True
     known.take_over(member)
     return False
@@ -286,7 +284,7 @@ def _compare_subscriptions(
     group: ConsumerGroup, reported: ClientMember, subscriptions: Iterable[SubscriptionData]
 ) -> None:
     """Store the subscriptions of a member, and log a warning if they differ from those of another one."""
-    member = group.members[reported.connection]
+    member = group.members[reported.channel]
     member.subscribed = frozenset((each.topic, each.expression_type, each.sub_string) for each in subscriptions)
     other = next((each for each in group.members.values() if each is not member and each.subscribed), None)
     if other is None or other.subscribed == member.subscribed:
@@ -323,8 +321,8 @@ def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionD
     return before != named.keys()
 
 
-def _forget(groups_of: dict[Connection, set[str]], connection: Connection, group: str) -> None:
-    groups = groups_of[connection]
+def _forget(groups_of: dict[ClientChannel, set[str]], channel: ClientChannel, group: str) -> None:
+    groups = groups_of[channel]
     groups.discard(group)
     if not groups:
-        del groups_of[connection]
+        del groups_of[channel]

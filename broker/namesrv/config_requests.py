@@ -6,8 +6,8 @@ Source: docs/reference/behaviour.md, "Settings at run time".
 from collections.abc import Awaitable
 from typing import Protocol
 
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -35,11 +35,11 @@ class ConfigRequests:
         """Return the processor of each request code."""
         return {RequestCode.UPDATE_NAMESRV_CONFIG: self.update, RequestCode.GET_NAMESRV_CONFIG: self.get}
 
-    def get(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def get(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG (319): return all settings."""
         return RemotingCommand.response(body=self._configuration.text().encode())
 
-    def update(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def update(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """UPDATE_NAMESRV_CONFIG (318): change settings."""
         return self._update(bytes(command.body))
 

@@ -24,8 +24,8 @@ from skylarkmq.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from skylarkmq.broker.namesrv.registration_conflicts import ConflictError
 from skylarkmq.broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
+from skylarkmq.broker.remoting.request_source import ClientChannel, RequestSource
 from skylarkmq.protocol.bodies.cluster import KVTable, TopicList
 from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import FAQ, RequestCode, ResponseCode
@@ -67,7 +67,7 @@ class NamesrvProcessors:
     """Processors on the route table and the KV configuration; `now_ms` is a clock that never goes back."""
 
     def __init__(
-        self, config: NamesrvConfig, routes: RouteTable[Connection], kv: KVConfig, now_ms: Callable[[], int]
+        self, config: NamesrvConfig, routes: RouteTable[ClientChannel], kv: KVConfig, now_ms: Callable[[], int]
     ) -> None:
         self._config = config
         self._routes = routes
@@ -122,7 +122,7 @@ class NamesrvProcessors:
 
     # ---------------------------------------------------------------------------------------------------------- brokers
 
-    def register_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def register_broker(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """REGISTER_BROKER (103): store a broker's address and topics. A slave gets its master's address, all brokers
         get the ordered topics."""
         header = command.header(RegisterBrokerHeader)
@@ -139,14 +139,14 @@ class NamesrvProcessors:
             heartbeat_timeout_ms=header.heartbeat_timeout_millis or HEARTBEAT_TIMEOUT_MS,
             enable_acting_master=is_true(header.enable_acting_master),
             zone=header.zone_name,
-            host=connection.host,
+            host=source.host,
         )
         if self._routes.is_ignored(registration):
-            self._log_refusal("ignored", broker, connection, "another address has a newer stateVersion")
+            self._log_refusal("ignored", broker, source, "another address has a newer stateVersion")
         try:
-            master = self._routes.register(registration, connection, self._now_ms())
+            master = self._routes.register(registration, source.client, self._now_ms())
         except RequestError as error:
-            self._log_refusal("refused", broker, connection, _why(error))
+            self._log_refusal("refused", broker, source, _why(error))
             raise
         if not known:
             log.info("broker registered %s topics=%d", described(broker), len(topics.topic_config_table))
@@ -161,7 +161,7 @@ class NamesrvProcessors:
             return b""
         return KVTable(dict(values)).encode()
 
-    def _log_refusal(self, outcome: str, broker: BrokerAddress, connection: Connection, reason: str) -> None:
+    def _log_refusal(self, outcome: str, broker: BrokerAddress, source: RequestSource, reason: str) -> None:
         """Log a registration without effect, with both addresses; at most one line per second."""
         now_ms = self._now_ms()
         if now_ms < self._next_refusal_ms:
@@ -169,22 +169,22 @@ class NamesrvProcessors:
             return
         log.warning(
             "broker %s %s peer=%s reason=%s unlogged=%d",
-            *(outcome, described(broker), connection.peer, reason, self._unlogged),
+            *(outcome, described(broker), source.peer, reason, self._unlogged),
         )
         self._next_refusal_ms, self._unlogged = now_ms + REFUSAL_LOG_INTERVAL_MS, 0
 
-    def unregister_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def unregister_broker(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER (104): remove a broker that stops."""
         broker = _broker_of(command)
         try:
-            self._routes.unregister_from(connection.host, broker)
+            self._routes.unregister_from(source.host, broker)
         except ConflictError as error:
-            self._log_refusal("not unregistered", broker, connection, _why(error))
+            self._log_refusal("not unregistered", broker, source, _why(error))
             raise
         log.info("broker unregistered %s", described(broker))
         return RemotingCommand.response()
 
-    def query_data_version(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def query_data_version(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): compare a broker's DataVersion with the stored one, which is returned; counts as
         heartbeat."""
         broker = _broker_of(command)
@@ -194,7 +194,7 @@ class NamesrvProcessors:
         ext = DataVersionResponseHeader(changed=known != version)
         return RemotingCommand.response(ext=ext, body=b"" if known is None else known.encode())
 
-    def heartbeat(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def heartbeat(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT (904): record a heartbeat."""
         broker = _broker_of(command)
         self._routes.record_heartbeat(broker.cluster, broker.address, self._now_ms())
@@ -202,7 +202,7 @@ class NamesrvProcessors:
 
     # ---------------------------------------------------------------------------------------------------------- clients
 
-    def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def route(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC (105): return the brokers and queues of a topic."""
         header = command.header(TopicHeader)
         topic = header.topic
@@ -210,7 +210,7 @@ class NamesrvProcessors:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self._routes.route(topic)
         if route is None:
-            self._log_miss(topic, connection)
+            self._log_miss(topic, source)
             remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self._config.order_message_enable:
@@ -218,7 +218,7 @@ class NamesrvProcessors:
         standard = command.version >= STANDARD_JSON_VERSION or is_true(header.accept_standard_json_only)
         return RemotingCommand.response(body=route.encode_standard() if standard else route.encode())
 
-    def _log_miss(self, topic: str, connection: Connection) -> None:
+    def _log_miss(self, topic: str, source: RequestSource) -> None:
         now_ms = self._now_ms()
         if now_ms - self._misses_since_ms >= MISSES_RESET_MS:
             self._misses.clear()
@@ -226,42 +226,42 @@ class NamesrvProcessors:
         if topic not in self._misses and len(self._misses) < MAX_LOGGED_MISSES:
             self._misses.add(topic)
             log.info(
-                "no route topic=%r peer=%s reason=%s", topic, connection.peer, self._routes.missing_route_reason(topic)
+                "no route topic=%r peer=%s reason=%s", topic, source.peer, self._routes.missing_route_reason(topic)
             )
 
     # -------------------------------------------------------------------------------------------------------- operators
 
-    def cluster_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def cluster_info(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO (106): return all brokers, with unquoted numeric keys for all clients."""
         return RemotingCommand.response(body=self._routes.cluster_info().encode())
 
-    def topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def topics(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206): return all topics."""
         if not self._config.enable_all_topic_list:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         return RemotingCommand.response(body=TopicList(self._routes.topics()).encode())
 
-    def topics_of_cluster(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def topics_of_cluster(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """GET_TOPICS_BY_CLUSTER (224): return the topics of a cluster."""
         if not self._config.enable_topic_list:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         cluster = command.header(ClusterHeader).cluster
         return RemotingCommand.response(body=TopicList(self._routes.topics_of_cluster(cluster)).encode())
 
-    def delete_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def delete_topic(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216): remove a topic, in one cluster or in all; always succeeds."""
         header = command.header(TopicHeader)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
-        log.info("topic deleted topic=%r cluster=%s peer=%s", header.topic, header.cluster_name, connection.peer)
+        log.info("topic deleted topic=%r cluster=%s peer=%s", header.topic, header.cluster_name, source.peer)
         return RemotingCommand.response()
 
-    def system_topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def system_topics(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): return the names of clusters and brokers, and the address of one broker,
         from which the client requests its list."""
         return RemotingCommand.response(body=TopicList(self._routes.names(), self._routes.any_address()).encode())
 
     def flagged_topics(
-        self, wanted: int, unwanted: int, _connection: Connection, _command: RemotingCommand
+        self, wanted: int, unwanted: int, _source: RequestSource, _command: RemotingCommand
     ) -> RemotingCommand:
         """GET_UNIT_TOPIC_LIST (311), GET_HAS_UNIT_SUB_TOPIC_LIST (312), GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313):
         return the topics whose system flag has the bits `wanted` and not `unwanted`."""
@@ -269,21 +269,21 @@ class NamesrvProcessors:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         return RemotingCommand.response(body=TopicList(self._routes.topics_flagged(wanted, unwanted)).encode())
 
-    def wipe_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def wipe_write_permission(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER (205): remove the write permission; producers use other brokers, consumers stay."""
-        return RemotingCommand.response(ext=WipedTopicsHeader(self._permit(connection, command, allowed=False)))
+        return RemotingCommand.response(ext=WipedTopicsHeader(self._permit(source, command, allowed=False)))
 
-    def add_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def add_write_permission(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327): restore the write permission."""
-        return RemotingCommand.response(ext=AddedTopicsHeader(self._permit(connection, command, allowed=True)))
+        return RemotingCommand.response(ext=AddedTopicsHeader(self._permit(source, command, allowed=True)))
 
-    def _permit(self, connection: Connection, command: RemotingCommand, *, allowed: bool) -> int:
+    def _permit(self, source: RequestSource, command: RemotingCommand, *, allowed: bool) -> int:
         name = command.header(BrokerNameHeader).broker_name
         topics = self._routes.permit_writing(name, allowed=allowed)
-        log.info("routes changed broker=%r writable=%s topics=%d peer=%s", name, allowed, topics, connection.peer)
+        log.info("routes changed broker=%r writable=%s topics=%d peer=%s", name, allowed, topics, source.peer)
         return topics
 
-    async def put_kv(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def put_kv(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG (100): set a text."""
         header = command.header(KVConfigHeader)
         if header.namespace is None or header.key is None:
@@ -291,19 +291,19 @@ class NamesrvProcessors:
         if header.value is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "value is null")
         await self._kv.put(header.namespace, header.key, header.value)
-        log.info("configuration set namespace=%r key=%r peer=%s", header.namespace, header.key, connection.peer)
+        log.info("configuration set namespace=%r key=%r peer=%s", header.namespace, header.key, source.peer)
         return RemotingCommand.response()
 
-    async def delete_kv(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def delete_kv(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102): remove a text, which may be missing."""
         header = command.header(KVConfigHeader)
         if header.namespace is None or header.key is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         await self._kv.delete(header.namespace, header.key)
-        log.info("configuration removed namespace=%r key=%r peer=%s", header.namespace, header.key, connection.peer)
+        log.info("configuration removed namespace=%r key=%r peer=%s", header.namespace, header.key, source.peer)
         return RemotingCommand.response()
 
-    def get_kv(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def get_kv(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG (101): return a text."""
         header = command.header(KVConfigHeader)
         value = self._kv.get(header.namespace or "", header.key or "")
@@ -312,7 +312,7 @@ class NamesrvProcessors:
             return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, remark, KVValueResponseHeader())
         return RemotingCommand.response(ext=KVValueResponseHeader(value=value))
 
-    def kv_namespace(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def kv_namespace(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE (219): return all texts of a namespace."""
         header = command.header(KVConfigHeader)
         values = self._kv.namespace(header.namespace or "")

@@ -21,8 +21,8 @@ from skylarkmq.broker.namesrv.route_table import RouteTable, RouteTableStatistic
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.broker.remoting.selector import RemotingStatistics
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.protocol.codes import RequestCode
@@ -58,7 +58,7 @@ class NameServer:
         self._config = config
         self._now_ms = now_ms
         self._scan_timer: asyncio.TimerHandle | None = None
-        self.routes = RouteTable[Connection](
+        self.routes = RouteTable[ClientChannel](
             forget_unlisted_topics=config.delete_topic_with_broker_registration, limits=_limits(config)
         )
         self.kv = KVConfig(config.kv_config_path, config.max_kv_config_bytes)
@@ -121,23 +121,23 @@ class NameServer:
 
     def expire_brokers(self) -> None:
         """Remove brokers that were silent for too long, and close their connections."""
-        for broker, connection in self.routes.expire(self._now_ms()):
-            log.warning("broker expired %s peer=%s", described(broker), connection.peer)
-            connection.close()
+        for broker, channel in self.routes.expire(self._now_ms()):
+            log.warning("broker expired %s peer=%s", described(broker), channel.peer)
+            channel.close()
 
     def _scan(self) -> None:
         self.expire_brokers()
         interval_s = self._config.scan_not_active_broker_interval / 1000
         self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
 
-    def _connection_lost(self, connection: Connection) -> None:
+    def _connection_lost(self, channel: ClientChannel) -> None:
         stopping = not self.remoting.selector.accepting
-        for broker in self.routes.connection_lost(connection):
+        for broker in self.routes.connection_lost(channel):
             log.log(
                 logging.DEBUG if stopping else logging.WARNING,
                 "broker removed, connection closed %s peer=%s",
                 described(broker),
-                connection.peer,
+                channel.peer,
             )
 
 

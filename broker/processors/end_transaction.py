@@ -24,9 +24,9 @@ from skylarkmq.broker.delivery.transactions.messages import HalfMessage
 from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.processors.send.processor import RESULTS
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
@@ -53,7 +53,7 @@ FAILURES: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = RESULTS | {
     PutStatus.SYSTEM_BUSY: (ResponseCode.SYSTEM_ERROR, "OS page cache busy, please try another machine"),
 }
 
-Waiting = tuple[Connection, RemotingCommand, Ending]
+Waiting = tuple[RequestSource, RemotingCommand, Ending]
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +92,15 @@ class EndTransactionProcessor:
     # ------------------------------------------------------------------------------------------------------------- 37
 
     def end(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         """Serve END_TRANSACTION (37)."""
         header = command.header(EndTransactionHeader)
         is_commit = IS_COMMIT.get(header.commit_or_rollback)
         if is_commit is None:
-            log.debug("transaction not decided peer=%s key=%s", connection.peer, header.msg_id)
+            log.debug("transaction not decided peer=%s key=%s", source.peer, header.msg_id)
             return None
-        may_send = partial(self._may_send, connection, command)
+        may_send = partial(self._may_send, source, command)
         if not self._endings.is_loaded:
             return self._end_later(header, may_send, is_commit=is_commit)
         try:
@@ -116,7 +116,7 @@ class EndTransactionProcessor:
         if isinstance(ending, PutStatus):
             return self._response(ending, is_commit=is_commit)
         self._endings.put(ending)
-        self._waiting.append((connection, command, ending))
+        self._waiting.append((source, command, ending))
         return None
 
     async def _end_later(
@@ -132,8 +132,8 @@ class EndTransactionProcessor:
             ending = await self._endings.put_alone(ending)
         return self._response(ending, is_commit=is_commit)
 
-    def _may_send(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
-        return self._rights.rights_of(connection, command)(topic, Action.PUB)
+    def _may_send(self, source: RequestSource, command: RemotingCommand, topic: str) -> bool:
+        return self._rights.rights_of(source, command)(topic, Action.PUB)
 
     def _checked(
         self, header: EndTransactionHeader, half: HalfMessage | None, may_send: Callable[[str], bool]
@@ -180,15 +180,15 @@ class EndTransactionProcessor:
 
     def _respond_all(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.pending -= len(waiting)
-        for connection, command, ending in waiting:
+        for source, command, ending in waiting:
             self._endings.finish(ending)
             if ending.status in STORED and command.dialect == JSON and not command.is_oneway:
                 header = END_HEADERS[ending.is_commit] % command.opaque
-                connection.write(encode_prefix(JSON, len(header), 0) + header)
+                source.write(encode_prefix(JSON, len(header), 0) + header)
                 code = int(ResponseCode.SUCCESS)
             else:
                 response = self._response(ending.status, is_commit=ending.is_commit)
-                connection.respond(command, response)
+                source.respond(command, response)
                 code = response.code
             self._latencies.note(command.code, code, arrived_s, was_oneway=command.is_oneway)
 
@@ -202,10 +202,10 @@ class EndTransactionProcessor:
 
     # ------------------------------------------------------------------------------------------------------------ 323
 
-    def resume(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def resume(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve RESUME_CHECK_HALF_MESSAGE (323)."""
         header = command.header(ResumeCheckHeader)
-        log.info("half message check resumed by request peer=%s msg_id=%s", connection.peer, header.msg_id)
+        log.info("half message check resumed by request peer=%s msg_id=%s", source.peer, header.msg_id)
         return self._resume(header)
 
     async def _resume(self, header: ResumeCheckHeader) -> RemotingCommand:

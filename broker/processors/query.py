@@ -13,8 +13,8 @@ from typing import Final
 from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.offset_by_time import Boundary
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -63,32 +63,32 @@ class QueryProcessor:
             RequestCode.VIEW_MESSAGE_BY_ID: serve_cold_reads(self._store, self.view_message),
         }
 
-    def offset_by_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def offset_by_time(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve SEARCH_OFFSET_BY_TIMESTAMP (29)."""
         header = command.header(SearchOffsetHeader)
         boundary = Boundary.UPPER if (header.boundary_type or "").lower() == UPPER else Boundary.LOWER
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
-    def max_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def max_offset(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_MAX_OFFSET (30)."""
         header = command.header(QueueHeader)
         offset = self._store.max_offset(header.topic, header.queue_id) or 0
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
-    def min_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def min_offset(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_MIN_OFFSET (31)."""
         header = command.header(QueueHeader)
         offset = self._store.min_offset(header.topic, header.queue_id) or 0
         return RemotingCommand.response(remark="", ext=OffsetResponseHeader(offset=offset))
 
-    def earliest_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def earliest_time(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_EARLIEST_MSG_STORETIME (32)."""
         header = command.header(QueueHeader)
         time = self._store.earliest_store_time(header.topic, header.queue_id)
         return RemotingCommand.response(ext=TimestampResponseHeader(timestamp=NO_TIME if time is None else time))
 
-    def query_message(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def query_message(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve QUERY_MESSAGE (12)."""
         return self._query(command.header(QueryMessageHeader))
 
@@ -102,11 +102,11 @@ class QueryProcessor:
             return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, ext)
         return RemotingCommand.response(ext=ext, body=b"".join(found.records))
 
-    def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def view_message(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve VIEW_MESSAGE_BY_ID (33). A message whose topic the caller may not read counts as absent."""
         offset = command.header(ViewMessageHeader).offset
         record = self._store.record_at(offset)
-        if record is None or not self._rights.rights_of(connection, command)(topic_of(record), Action.GET):
+        if record is None or not self._rights.rights_of(source, command)(topic_of(record), Action.GET):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return RemotingCommand.response(body=record)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
@@ -43,10 +43,10 @@ class SlaveRefusals:
         handlers |= {code: partial(_refuse, *refusal) for code, refusal in REFUSALS.items()}
         return handlers
 
-    def refuse_send(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def refuse_send(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Refuse a send before it creates a topic."""
         return self._refused_send(PutStatus.SERVICE_NOT_AVAILABLE)
 
 
-def _refuse(code: ResponseCode, remark: str, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+def _refuse(code: ResponseCode, remark: str, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
     return RemotingCommand.response(code, remark)

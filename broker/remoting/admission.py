@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import PausableSource
 from skylarkmq.protocol.command import RemotingCommand
 
 NONE: Final = -1
@@ -65,7 +65,7 @@ class PoolStatistics(msgspec.Struct, frozen=True):
 class DeferredRequest(NamedTuple):
     """A request that waits for its pool to resume, with its own copy of the data."""
 
-    connection: Connection
+    source: PausableSource
     command: RemotingCommand
     since_s: float
     size: int
@@ -135,7 +135,7 @@ class Pool:
             self.admit_limit = NONE
 
     def release(self, size: int) -> None:
-        """Stop counting a request: its response was written, or its connection is closed."""
+        """Stop counting a request: its response was written, or its source is closed."""
         self.pending -= 1
         self._bytes -= size
         if self.admit_limit == NONE:
@@ -200,11 +200,11 @@ class Pool:
             self.release(request.size)
             yield request
 
-    def defer(self, connection: Connection, command: RemotingCommand, now_s: float) -> None:
+    def defer(self, source: PausableSource, command: RemotingCommand, now_s: float) -> None:
         """Let a request wait until the pool resumes."""
         size = memory_of(command)
         self.take(size)
-        self._deferred.append(DeferredRequest(connection, command.detached(), now_s, size))
+        self._deferred.append(DeferredRequest(source, command.detached(), now_s, size))
 
     @property
     def due_s(self) -> float | None:

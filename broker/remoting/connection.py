@@ -25,7 +25,7 @@ from fcntl import ioctl
 from struct import Struct
 from termios import FIONREAD
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, Self, cast
 
 from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.config import RemotingConfig
@@ -457,6 +457,11 @@ class Connection(asyncio.BufferedProtocol):
                 return await future
         finally:
             self._pending.pop(command.opaque, None)
+
+    @property
+    def client(self) -> Self:
+        """Return this connection, over which the broker sends requests to the client (`ClientChannel`)."""
+        return self
 
     @property
     def calls(self) -> int:

@@ -1,6 +1,6 @@
 """Dispatch: which processor serves a request code, within which pool.
 
-A processor is a plain callable `(connection, command) -> response | None | awaitable`:
+A processor is a plain callable `(source, command) -> response | None | awaitable`:
     response     is written with the other responses of this read batch
     None         the processor writes the response later (a send after its write, a parked pull), or never (oneway)
     awaitable    the processor has to wait; the result is the response
@@ -9,10 +9,10 @@ Frequent requests are served many at a time: a code may have a second processor 
 (`RunProcessor`), which is called first.
 
 A pool is a budget, not a set of threads (`admission.py`). Requests that arrive while their pool is suspended are
-deferred for the time that they may wait, and reads from their connection are paused. `reopen` serves them, or a timer
+deferred for the time that they may wait, and reads from their source are paused. `reopen` serves them, or a timer
 refuses them.
 
-A guard may raise `MustWait` for a request. Its connection then defers the request and all later ones, and repeats them
+A guard may raise `MustWait` for a request. Its source then defers the request and all later ones, and repeats them
 after that time.
 
 Errors become responses only here: `RequestError` gives its own code and remark, any other exception SYSTEM_ERROR and a
@@ -26,23 +26,23 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from skylarkmq.broker.remoting.admission import Pool, memory_of
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.request_latency import UNKNOWN_CODE, Latencies
+from skylarkmq.broker.remoting.request_source import PausableSource, RequestSource
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 
-Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
+Processor = Callable[[RequestSource, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
-RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
-"""`(connection, commands, at)`: serves the consecutive fast-path requests from index `at` on and returns their number;
+RunProcessor = Callable[[RequestSource, Sequence[RemotingCommand], int], int]
+"""`(source, commands, at)`: serves the consecutive fast-path requests from index `at` on and returns their number;
 0 leaves the first one, for any reason, to the code's processor."""
 
 log = logging.getLogger(__name__)
 
 
 class MustWait(Exception):
-    """A request may be served in `wait_s` seconds. Until then its connection is not read from."""
+    """A request may be served in `wait_s` seconds. Until then its source is not read from."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"wait {wait_s:.3f} s")
@@ -56,11 +56,11 @@ class Guard(Protocol):
     def checks_data(self) -> bool:
         """Return whether runs of fast-path requests are checked; otherwise `admit_run` is not called."""
 
-    def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def admit(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served. Raises MustWait."""
 
     def admit_run(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
     ) -> tuple[int, RemotingCommand | None]:
         """Return the index after the last consecutive request from `at` on that may be served in a run, and the
         response to the next one if it is refused. `(at, None)`: the first one needs `admit`."""
@@ -153,10 +153,10 @@ class Dispatcher:
         for callback in self._after_responses:
             callback()
 
-    def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
+    def dispatch_from(self, source: PausableSource, commands: list[RemotingCommand], at: int) -> int:
         """Serve the request at index `at`, and those after it that its processor takes along; return the next index.
 
-        The index is `at` if the request has to wait; its connection is paused (`Connection.hold`). Raises the errors of
+        The index is `at` if the request has to wait; its source is paused (`PausableSource.hold`). Raises the errors of
         `dispatch`.
         """
         command = commands[at]
@@ -165,27 +165,27 @@ class Dispatcher:
             serve_run, pool = entry
             if pool.pending < pool.admit_limit:
                 if self._run_guard is None:
-                    served = serve_run(connection, commands, at)
+                    served = serve_run(source, commands, at)
                 else:
-                    served = self._serve_guarded_run(self._run_guard, serve_run, connection, commands, at)
+                    served = self._serve_guarded_run(self._run_guard, serve_run, source, commands, at)
                 if served:
                     return at + served
         is_admitted, refusal = False, None
         if commands is self._admitted_in:
             is_admitted = at < self._admitted_end
             refusal = self._refusal if at == self._admitted_end else None
-        return at + self.dispatch(connection, command, is_admitted=is_admitted, refusal=refusal)
+        return at + self.dispatch(source, command, is_admitted=is_admitted, refusal=refusal)
 
     def dispatch(
         self,
-        connection: Connection,
+        source: PausableSource,
         command: RemotingCommand,
         *,
         is_admitted: bool = False,
         refusal: RemotingCommand | None = None,
     ) -> bool:
         """Serve one request and return True, or return False if it has to wait. Raises only ProtocolError, which closes
-        the connection.
+        the source.
 
         If the guard has already decided, `is_admitted` is set, or `refusal` is the response.
         """
@@ -194,57 +194,55 @@ class Dispatcher:
         entry = self._table.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
-            self._respond(
-                connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            )
+            self._respond(source, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return True
         processor, pool = entry
-        if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
+        if pool.pending >= pool.admit_limit and not self._admits(pool, source, command):
             return True
         try:
             if self._guard is not None and not is_admitted:
-                refusal = refusal or self._guard.admit(connection, command)
+                refusal = refusal or self._guard.admit(source, command)
                 if refusal is not None:
-                    self._respond(connection, command, refusal)
+                    self._respond(source, command, refusal)
                     return True
-            result = processor(connection, command)
+            result = processor(source, command)
         except ProtocolError:
             raise
         except MustWait as held:
-            connection.hold(held.wait_s)
+            source.hold(held.wait_s)
             return False
         except Exception as error:  # noqa: BLE001 (becomes a response, is logged with its traceback)
-            self._respond(connection, command, error_response(command, connection.peer, error))
+            self._respond(source, command, error_response(command, source.peer, error))
             return True
-        self._take_result(connection, command, pool, result)
+        self._take_result(source, command, pool, result)
         return True
 
     def _take_result(
         self,
-        connection: Connection,
+        source: PausableSource,
         command: RemotingCommand,
         pool: Pool,
         result: RemotingCommand | Awaitable[RemotingCommand | None] | None,
     ) -> None:
         """Write the response that a processor returned, or wait for it."""
         if isinstance(result, RemotingCommand):
-            self._respond(connection, command, result)
+            self._respond(source, command, result)
         elif result is not None:
-            self._await(connection, command, pool, result)
+            self._await(source, command, pool, result)
 
     def _serve_guarded_run(
-        self, guard: Guard, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
+        self, guard: Guard, serve_run: RunProcessor, source: PausableSource, commands: list[RemotingCommand], at: int
     ) -> int:
         """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor. Each request is checked once, also
         if it is refused, or if the run processor leaves it."""
         is_known = commands is self._admitted_in and at <= self._admitted_end
         if not is_known or (at == self._admitted_end and self._refusal is None):
-            self._admitted_end, self._refusal = guard.admit_run(connection, commands, at)
+            self._admitted_end, self._refusal = guard.admit_run(source, commands, at)
             self._admitted_in = commands
         end = self._admitted_end
         if end == at:
             return 0
-        return serve_run(connection, commands if end == len(commands) else commands[:end], at)
+        return serve_run(source, commands if end == len(commands) else commands[:end], at)
 
     # ------------------------------------------------------------------------------------------------- waiting requests
 
@@ -256,29 +254,29 @@ class Dispatcher:
 
     def reopen(self, pool: Pool) -> None:
         """Resume a suspended pool, and serve its deferred requests."""
-        for connection, command, since_s, _ in pool.resume():
-            if connection.closed:
+        for source, command, since_s, _ in pool.resume():
+            if source.closed:
                 continue
-            connection.arrived_s = since_s
+            source.arrived_s = since_s
             try:
-                if not self.dispatch(connection, command):
-                    connection.defer([command])
+                if not self.dispatch(source, command):
+                    source.defer([command])
             except ProtocolError as error:
-                log.warning("closing connection peer=%s reason=%s", connection.peer, error)
-                connection.close()
+                log.warning("closing connection peer=%s reason=%s", source.peer, error)
+                source.close()
         self.end_batch()
         self.run_after_responses()
 
-    def _admits(self, pool: Pool, connection: Connection, command: RemotingCommand) -> bool:
+    def _admits(self, pool: Pool, source: PausableSource, command: RemotingCommand) -> bool:
         """Return whether a request above the admission limit may be served after all; otherwise refuse or defer it."""
         remark = pool.refusal()
         if remark is not None:
-            self._respond(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+            self._respond(source, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
             return False
         if not pool.is_suspended:
             return True
-        pool.defer(connection, command, connection.active_s)
-        connection.pause_reads()
+        pool.defer(source, command, source.active_s)
+        source.pause_reads()
         if pool not in self._timers:
             self._set_timer(pool)
         return False
@@ -291,16 +289,16 @@ class Dispatcher:
         """Refuse the requests that have waited too long for a pool."""
         del self._timers[pool]
         overdue, remark = pool.take_overdue(asyncio.get_running_loop().time())
-        for connection, command, since_s, _ in overdue:
-            connection.arrived_s = since_s
-            self._respond(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+        for source, command, since_s, _ in overdue:
+            source.arrived_s = since_s
+            self._respond(source, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
         self._set_timer(pool)
 
     # -------------------------------------------------------------------------------------------------------- responses
 
-    def _respond(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
-        connection.respond(command, response)
-        self._record_latency(command, response, connection.arrived_s)
+    def _respond(self, source: PausableSource, command: RemotingCommand, response: RemotingCommand) -> None:
+        source.respond(command, response)
+        self._record_latency(command, response, source.arrived_s)
         if self._guard is not None:
             self._guard.responded(command, response)
 
@@ -310,22 +308,22 @@ class Dispatcher:
 
     def _await(
         self,
-        connection: Connection,
+        source: PausableSource,
         command: RemotingCommand,
         pool: Pool,
         result: Awaitable[RemotingCommand | None],
     ) -> None:
-        request, arrived_s = command.detached(), connection.arrived_s
+        request, arrived_s = command.detached(), source.arrived_s
 
         async def finish() -> None:
             try:
                 response = await result
             except Exception as error:  # noqa: BLE001 (as above)
-                response = error_response(request, connection.peer, error)
+                response = error_response(request, source.peer, error)
             finally:
                 pool.release(size)
             if response is not None:
-                connection.respond(request, response)
+                source.respond(request, response)
                 self._record_latency(request, response, arrived_s)
                 if self._guard is not None:
                     self._guard.responded(request, response)

@@ -33,7 +33,7 @@ from skylarkmq.broker.remoting import connection_writer
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode
 from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.headers.pull import PullMessageHeader
@@ -124,9 +124,9 @@ async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, i
     server = RemotingServer(RemotingConfig(transfer_by_copying=copies))
     positions = itertools.cycle(range(0, FILE_BYTES - size, size + 4_096))
 
-    def response(connection: Connection, _command: RemotingCommand) -> None:
-        connection.write(HEAD)
-        connection.write_regions((file.region(next(positions), size, is_hot=is_hot),))
+    def response(source: RequestSource, _command: RemotingCommand) -> None:
+        source.write(HEAD)
+        source.write_regions((file.region(next(positions), size, is_hot=is_hot),))
 
     server.dispatcher.register([CODE], response, Pool("bench", 1))
     port = await server.start("127.0.0.1", 0)

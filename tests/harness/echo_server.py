@@ -9,6 +9,7 @@ from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -54,7 +55,7 @@ class EchoServer:
         self.handled = 0
         self.go_on = asyncio.Event()
         self.deferred: list[tuple[Connection, RemotingCommand]] = []
-        self._gathered: list[tuple[Connection, RemotingCommand]] = []
+        self._gathered: list[tuple[RequestSource, RemotingCommand]] = []
         self.gathered_sizes: list[int] = []
         processors: dict[int, Processor] = {
             ECHO: self._echo,
@@ -79,43 +80,44 @@ class EchoServer:
         """Return whether at least `count` requests reached a processor."""
         return self.handled >= count
 
-    def _echo(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _echo(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         self.handled += 1
         return RemotingCommand.response(ext=command.ext_fields(), body=bytes(command.body))
 
-    def _large(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _large(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         self.handled += 1
         return RemotingCommand.response(body=bytes(int(command.ext_fields()["n"])))
 
-    def _refuse(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def _refuse(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         self.handled += 1
         raise RequestError(ResponseCode.NO_PERMISSION, "not you")
 
-    def _fail(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def _fail(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         self.handled += 1
         raise KeyError("lost")
 
-    async def _wait(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def _wait(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         self.handled += 1
         await self.go_on.wait()
         if bytes(command.body) == b"fail":
             raise KeyError("lost later")
         return RemotingCommand.response(body=bytes(command.body))
 
-    def _gather(self, connection: Connection, command: RemotingCommand) -> None:
+    def _gather(self, source: RequestSource, command: RemotingCommand) -> None:
         self.handled += 1
-        self._gathered.append((connection, command.detached()))
+        self._gathered.append((source, command.detached()))
 
-    def _defer(self, connection: Connection, command: RemotingCommand) -> None:
+    def _defer(self, source: RequestSource, command: RemotingCommand) -> None:
+        assert isinstance(source, Connection)
         self.handled += 1
-        self.deferred.append((connection, command.detached()))
+        self.deferred.append((source, command.detached()))
 
     def _answer_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
         if gathered:
             self.gathered_sizes.append(len(gathered))
-        for connection, command in gathered:
-            connection.respond(command, RemotingCommand.response(body=command.body))
+        for source, command in gathered:
+            source.respond(command, RemotingCommand.response(body=command.body))
 
     async def __aenter__(self) -> Self:
         self.port = await self.remoting.start("127.0.0.1", 0)

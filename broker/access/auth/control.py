@@ -27,7 +27,7 @@ from skylarkmq.broker.access.permitted_send import PermittedSend, permitted_send
 from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.access.requests.uses import Use, topic_resource
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -81,43 +81,43 @@ class AuthControl:
         refused = {"authentication": self.authenticator.refused, "authorization": self._refused}
         return AuthStatistics(refused, self._users.statistics().users, self._acls.statistics().subjects)
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
         last = self._last
-        if last is not None and last.host == connection.host and last.has_signed(command):
+        if last is not None and last.host == source.host and last.has_signed(command):
             return last.caller
-        caller = self._check(connection, command, requirement)
+        caller = self._check(source, command, requirement)
         if caller.proof is Proof.SIGNATURE:
             key = self.authenticator.key_of(caller.account)
-            self._last = permitted_send(connection, command, caller.account, key, caller) or last
+            self._last = permitted_send(source, command, caller.account, key, caller) or last
         return caller
 
     def admit_alike(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int, end: int
     ) -> tuple[int, Caller]:
         """Return how many requests from `at` on, before `end`, are like the last permitted send and have the signature
         of its user, and their caller."""
         last = self._last
-        return (0, ANONYMOUS) if last is None else (last.count_signed(connection, commands, at, end), last.caller)
+        return (0, ANONYMOUS) if last is None else (last.count_signed(source, commands, at, end), last.caller)
 
-    def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def _check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Check a request that is not like the last permitted send."""
         code = command.code
         if code in self._unauthenticated:
-            identity = self.authenticator.identify(connection, command)
+            identity = self.authenticator.identify(source, command)
         else:
-            identity = self.authenticator.authenticate(connection, command)
+            identity = self.authenticator.authenticate(source, command)
         user = None if identity is None else identity.user
         names = decoded_names(command)
         key = None
         if identity is not None and names is not None:
             is_certified = identity.proof is Proof.CERTIFICATE
-            key = (identity.user.username, is_certified, code, *names, connection.host)
+            key = (identity.user.username, is_certified, code, *names, source.host)
             caller = self._permitted.get(key)
             if caller is not None:
                 return caller
         if self._is_authorization_enabled and code not in self._unauthorized:
-            self._authorize(user, connection.host, command, requirement)
+            self._authorize(user, source.host, command, requirement)
         if identity is None:
             return ANONYMOUS
         is_admin = identity.user.is_super or not self._is_authorization_enabled
@@ -131,12 +131,12 @@ class AuthControl:
         self._permitted.clear()
         self._last = None
 
-    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+    def rights_of(self, source: RequestSource, command: RemotingCommand) -> Rights:
         """Return the rights of the user of an admitted request; a request without a user has none."""
-        code, host = command.code, connection.host
+        code, host = command.code, source.host
         if not self._is_authorization_enabled or code in self._unauthorized:
             return all_rights
-        identity = self.authenticator.identify(connection, command)
+        identity = self.authenticator.identify(source, command)
         if identity is None:
             return no_rights
         return partial(self._permits, identity.user.username, code, host)

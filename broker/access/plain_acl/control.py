@@ -37,7 +37,7 @@ from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requests.needs import FromFields, Needs, Permission
 from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.access.requests.table import Requirement
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -95,39 +95,39 @@ class PlainAclControl:
         files = self._files.statistics()
         return PlainAclStatistics(dict(self._refused), len(self._files.rules.accounts), files.reloads, files.broken)
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError(SYSTEM_ERROR) with RocketMQ's remark
         otherwise."""
         rules = self._files.rules
         if rules is not self._rules:
             self._forget(rules)
         last = self._last
-        if last is not None and last.host == connection.host:
+        if last is not None and last.host == source.host:
             is_signed = last.has_signed(command)
             if is_signed:
                 return last.caller
             if is_signed is False:
                 raise self._refusal("signature", f"Check signature failed for accessKey={last.access_key}")
-        return self._check(connection, command, requirement)
+        return self._check(source, command, requirement)
 
     def admit_alike(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int, end: int
     ) -> tuple[int, Caller]:
         """Return how many requests from `at` on, before `end`, are like the last permitted send and have the signature
         of its account, and their caller."""
         last = self._last
         if last is None or self._files.rules is not self._rules:
             return 0, ANONYMOUS
-        return last.count_signed(connection, commands, at, end), last.caller
+        return last.count_signed(source, commands, at, end), last.caller
 
-    def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def _check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Check a request that is not like the last permitted send."""
-        address, is_white = self._addresses.get(connection.host) or self._locate(connection.host)
+        address, is_white = self._addresses.get(source.host) or self._locate(source.host)
         if is_white:
             return WHITE
         signed = signed_parts(command)
         if signed is None:
-            return self._check_certificate(connection, command, requirement)
+            return self._check_certificate(source, command, requirement)
         known = self._rules.accounts.get(signed.access_key)
         account = self._unknown if known is None else known
         if account.white(address):
@@ -140,13 +140,13 @@ class PlainAclControl:
         problem = self._decide(account, command, requirement)
         if problem is not None:
             raise self._refusal("permission", problem)
-        permitted = permitted_send(connection, command, account.access_key, account.key, account.caller)
+        permitted = permitted_send(source, command, account.access_key, account.key, account.caller)
         self._last = permitted or self._last
         return account.caller
 
-    def _check_certificate(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+    def _check_certificate(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a request without an AccessKey: the account of its client certificate."""
-        name = self._certificates.account_of(connection)
+        name = self._certificates.account_of(source)
         if name is None:
             raise self._refusal("access_key", "No accessKey is configured")
         account = self._rules.accounts.get(name)
@@ -157,12 +157,12 @@ class PlainAclControl:
             raise self._refusal("permission", problem)
         return Caller(name, Proof.CERTIFICATE, account.is_admin)
 
-    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+    def rights_of(self, source: RequestSource, command: RemotingCommand) -> Rights:
         """Return the rights of the account of an admitted request. Without `aclStrict` every caller has all of them, as
         in 4.9. A request from a white address proves no account, so its rights end with the white address."""
         if not self._is_strict:
             return all_rights
-        name, host = self._name_of(connection, command) or "", connection.host
+        name, host = self._name_of(source, command) or "", source.host
         return partial(self._permits, name, host, not self._is_white(name, host))
 
     def _permits(self, name: str, host: str, is_proven: bool, topic: str, action: Action) -> bool:
@@ -181,10 +181,10 @@ class PlainAclControl:
         account = self._rules.accounts.get(name)
         return is_white or (account is not None and account.white(address))
 
-    def _name_of(self, connection: Connection, command: RemotingCommand) -> str | None:
+    def _name_of(self, source: RequestSource, command: RemotingCommand) -> str | None:
         """Return the account of an admitted request."""
         access_key = command.ext_fields().get(ACCESS_KEY)
-        return self._certificates.account_of(connection) if access_key is None else access_key
+        return self._certificates.account_of(source) if access_key is None else access_key
 
     def _located(self, host: str) -> tuple[Address, bool]:
         """Return the address of a host, and whether it is in a global list; make changed rules the current ones."""

@@ -93,7 +93,7 @@ class Consumption:
         """Follow closed connections, and changes of topics and groups."""
         topics, groups, pulls = self._tables.topics, self._tables.groups, self.pulls
         selector.on_close(self._arrivals.forget)
-        selector.on_close(self.clients.connection_closed)
+        selector.on_close(self.clients.channel_closed)
         topics.on_change(lambda: pulls.fall_behind.keep_existing(topics.find))
         topics.on_change(pulls.invalidate)
         groups.on_change(pulls.invalidate)

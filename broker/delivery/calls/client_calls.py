@@ -7,14 +7,14 @@ its timeout, whichever comes first. A later response is dropped. Two limits appl
 connection gets no calls.
 
 One-way requests, CHECK_TRANSACTION_STATE (39), NOTIFY_CONSUMER_IDS_CHANGED (40) and RESET_CONSUMER_CLIENT_OFFSET (220),
-use `Connection.push`. Source: docs/reference/wire.md, "Calls to clients".
+use `ClientChannel.push`. Source: docs/reference/wire.md, "Calls to clients".
 """
 
 from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.protocol.command import RemotingCommand
 
 MOST_FOR_ONE: Final = 1_024
@@ -58,18 +58,18 @@ class ClientCalls:
         """Return the current figures."""
         return ClientCallsStatistics(self._waiting, self._answered, self._timed_out, self._failed, self._refused)
 
-    async def call(self, connection: Connection, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+    async def call(self, channel: ClientChannel, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """Send a request to a client and return its response, whatever its code. Raises CallTimeout, CallFailed."""
-        refusal = self._refusal(connection)
+        refusal = self._refusal(channel)
         if refusal is not None:
             self._refused += 1
             raise CallFailed(refusal)
         self._waiting += 1
         try:
-            response = await connection.invoke(command, timeout_s)
+            response = await channel.invoke(command, timeout_s)
         except TimeoutError:
             self._timed_out += 1
-            raise CallTimeout(f"no response from {connection.peer} within {timeout_s * 1000:.0f} ms") from None
+            raise CallTimeout(f"no response from {channel.peer} within {timeout_s * 1000:.0f} ms") from None
         except ConnectionError as error:
             self._failed += 1
             raise CallFailed(str(error)) from None
@@ -78,12 +78,12 @@ class ClientCalls:
         self._answered += 1
         return response
 
-    def _refusal(self, connection: Connection) -> str | None:
+    def _refusal(self, channel: ClientChannel) -> str | None:
         """Return why a call is not sent; None if it is sent."""
-        if connection.paused:
-            return f"{connection.peer} does not read its connection"
-        if connection.calls >= self._most_for_one:
-            return f"{connection.calls} calls wait for {connection.peer} already"
+        if channel.paused:
+            return f"{channel.peer} does not read its connection"
+        if channel.calls >= self._most_for_one:
+            return f"{channel.calls} calls wait for {channel.peer} already"
         if self._waiting >= self._most:
             return f"{self._waiting} calls wait for clients already"
         return None

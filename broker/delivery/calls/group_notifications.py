@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from skylarkmq.broker.metadata.client_sessions import ClientSessions, ConsumerGroup
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader
@@ -57,7 +57,7 @@ class GroupNotifications:
         self._sessions = sessions
         self._is_on = True
         self._at_once = True
-        self._pending: dict[str, Connection | None] = {}  # groups to notify, and the member that caused the last change
+        self._pending: dict[str, ClientChannel | None] = {}  # groups to notify, and the cause of the last change
         self._next_calm_ms = 0
         self._changes = 0
         self._sent = 0
@@ -74,7 +74,7 @@ class GroupNotifications:
         self._is_on = is_on
         self._at_once = at_once
 
-    def changed(self, group: ConsumerGroup, by: Connection | None = None) -> None:
+    def changed(self, group: ConsumerGroup, by: ClientChannel | None = None) -> None:
         """Register a change of the members or topics of a group, `by` the heartbeat of a member or without one."""
         if group.is_broadcast or not self._is_on:
             return
@@ -97,14 +97,14 @@ class GroupNotifications:
             return
         group, notified = self._sessions.consumer_group(name), self._pending.pop(name)
         if group is not None:
-            self._push(notification(name), [connection for connection in group.members if connection is not notified])
+            self._push(notification(name), [channel for channel in group.members if channel is not notified])
 
-    def _push(self, frame: bytes, connections: list[Connection]) -> None:
-        for connection in connections[:SLICE]:
-            connection.write(frame)
+    def _push(self, frame: bytes, channels: list[ClientChannel]) -> None:
+        for channel in channels[:SLICE]:
+            channel.write(frame)
             self._sent += 1
-        if len(connections) > SLICE:
-            self._loop.call_soon(self._push, frame, connections[SLICE:])
+        if len(channels) > SLICE:
+            self._loop.call_soon(self._push, frame, channels[SLICE:])
 
 
 def notification(group: str) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 
 from skylarkmq.broker.delivery.calls.client_calls import CallFailed, ClientCalls
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.client_calls import PushReplyHeader
@@ -75,23 +75,23 @@ class Replies:
         client_id = properties.get(PropertyName.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PropertyName.REPLY_TO_CLIENT}] is null"
-        connection = self._sessions.producer(client_id)
-        if connection is None:
+        channel = self._sessions.producer(client_id)
+        if channel is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         now_ms = self._now_ms()
         properties[PropertyName.PUSH_REPLY_TIME] = str(now_ms)
         pushed = self._header(header, encode_properties(properties), born_host, now_ms)
         command = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body)
-        return None if await self._is_accepted(connection, command) else f"push reply message to {client_id}fail."
+        return None if await self._is_accepted(channel, command) else f"push reply message to {client_id}fail."
 
-    async def _is_accepted(self, connection: Connection, command: RemotingCommand) -> bool:
+    async def _is_accepted(self, channel: ClientChannel, command: RemotingCommand) -> bool:
         try:
-            response = await self._calls.call(connection, command, PUSH_TIMEOUT_S)
+            response = await self._calls.call(channel, command, PUSH_TIMEOUT_S)
         except CallFailed as error:
-            log.debug("reply not accepted peer=%s reason=%s", connection.peer, error)
+            log.debug("reply not accepted peer=%s reason=%s", channel.peer, error)
             return False
         if response.code != ResponseCode.SUCCESS:
-            log.debug("reply not accepted peer=%s code=%d remark=%s", connection.peer, response.code, response.remark)
+            log.debug("reply not accepted peer=%s code=%d remark=%s", channel.peer, response.code, response.remark)
         return response.code == ResponseCode.SUCCESS
 
     def _header(self, header: SendMessageHeader, properties: str, born_host: str, now_ms: int) -> PushReplyHeader:

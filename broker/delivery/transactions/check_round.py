@@ -40,7 +40,7 @@ from skylarkmq.broker.delivery.transactions.messages import (
 )
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
@@ -49,13 +49,13 @@ SLICE_MESSAGES: Final = 8
 SLICE_S: Final = 0.000_5
 HOUR_MS: Final = 3_600_000
 UNREAD_BYTES: Final = 1 << 20
-"""A connection with this many unread bytes gets no more check requests."""
+"""A producer with this many unread bytes gets no more check requests."""
 
 _HALF: Final = SystemTopic.TRANSACTION_HALF
 _UNSTORABLE: Final = frozenset((PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED))
 
-Producers = Callable[[str, str], Iterable[Connection]]
-"""`(group, topic)`: returns the connections of the producers of a group that may send to a topic."""
+Producers = Callable[[str, str], Iterable[ClientChannel]]
+"""`(group, topic)`: returns the channels of the producers of a group that may send to a topic."""
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class CheckRound:
     def _process(self, found: list[tuple[int, HalfMessage | None]], end: int, now_ms: int) -> bool:
         """Process each half message (None: an invalid record). Returns whether the round continues."""
         until_s = monotonic() + SLICE_S
-        done: list[tuple[HalfMessage, Verdict, Append, Connection | None]] = []
+        done: list[tuple[HalfMessage, Verdict, Append, ClientChannel | None]] = []
         continues = True
         for offset, half in found:
             if half is None:
@@ -182,7 +182,7 @@ class CheckRound:
             self._store.put(append)
         return append
 
-    def _conclude(self, half: HalfMessage, verdict: Verdict, append: Append, producer: Connection | None) -> None:
+    def _conclude(self, half: HalfMessage, verdict: Verdict, append: Append, producer: ClientChannel | None) -> None:
         """Update state and counters, and send the check request, after the message is in the log."""
         if append.topic != SystemTopic.TRANSACTION_OP:
             self._store.queues.note_message_type(append.topic, TRANSACTION, append.size)
@@ -204,10 +204,10 @@ class CheckRound:
             producer.push(check_request_of(half, append, config.store_host, config.broker_name))
             totals.asked += 1
 
-    def _connected(self, half: HalfMessage) -> list[Connection]:
-        return [connection for connection in self._producers(half.group, half.topic) if not connection.closed]
+    def _connected(self, half: HalfMessage) -> list[ClientChannel]:
+        return [channel for channel in self._producers(half.group, half.topic) if not channel.closed]
 
-    def _next_of(self, producers: list[Connection]) -> Connection | None:
+    def _next_of(self, producers: list[ClientChannel]) -> ClientChannel | None:
         """Return the next producer in turn; None if none reads its connection."""
         reading = [one for one in producers if not one.paused and one.backlog_bytes <= UNREAD_BYTES]
         if not reading:

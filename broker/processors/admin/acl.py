@@ -17,8 +17,8 @@ from skylarkmq.broker.access.plain_acl.accounts import PERMISSIONS, is_long_enou
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.files import AclFiles
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -63,17 +63,17 @@ class AclProcessor:
             RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white_addresses,
         }
 
-    def update(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def update(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve UPDATE_AND_CREATE_ACL_CONFIG (50)."""
         header = command.header(UpdateAclHeader)
-        log.info("account set by request account=%s peer=%s", header.access_key, connection.peer)
+        log.info("account set by request account=%s peer=%s", header.access_key, source.peer)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         return self._respond(failed, lambda files: files.set_account(changed_members(header)))
 
-    def delete(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def delete(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve DELETE_ACL_CONFIG (51)."""
         access_key = command.header(DeleteAclHeader).access_key
-        log.info("account deleted by request account=%s peer=%s", access_key, connection.peer)
+        log.info("account deleted by request account=%s peer=%s", access_key, source.peer)
 
         def delete(files: AclFiles) -> None:
             if not access_key or not files.delete_account(access_key):
@@ -82,11 +82,11 @@ class AclProcessor:
 
         return self._respond(ResponseCode.DELETE_ACL_CONFIG_FAILED, delete)
 
-    def update_white_addresses(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def update_white_addresses(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53)."""
         header = command.header(UpdateWhiteAddressesHeader)
         addresses, path = header.global_white_addrs, header.acl_file_full_path or ""
-        log.info("global white addresses set by request addresses=%s peer=%s", addresses, connection.peer)
+        log.info("global white addresses set by request addresses=%s peer=%s", addresses, source.peer)
 
         def update(files: AclFiles) -> None:
             if addresses is None or not files.set_white(parts_of(addresses), path):
@@ -95,7 +95,7 @@ class AclProcessor:
 
         return self._respond(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, update)
 
-    def versions(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def versions(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_BROKER_CLUSTER_ACL_INFO (52)."""
         rules, broker = self._files.rules, self._broker
         versions = {path: msgspec.structs.asdict(version) for path, version in rules.versions.items()}

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable
 
 from skylarkmq.broker.metadata.topics import TopicTable
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -35,26 +35,26 @@ class CleanupProcessor:
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_due_segments,
         }
 
-    def walk_queues(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def walk_queues(self, source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
-        log.info("queue cleanup started by request peer=%s", connection.peer)
+        log.info("queue cleanup started by request peer=%s", source.peer)
         self._store.manual_cleanup.walk_queues()
         return RemotingCommand.response()
 
-    def delete_due_segments(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def delete_due_segments(self, source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve DELETE_EXPIRED_COMMITLOG (329)."""
-        log.info("deletion of due segments started by request peer=%s", connection.peer)
+        log.info("deletion of due segments started by request peer=%s", source.peer)
         self._store.manual_cleanup.delete_due_segments()
         return RemotingCommand.response()
 
     def remove_unused_topics(
-        self, connection: Connection, _command: RemotingCommand
+        self, source: RequestSource, _command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Serve CLEAN_UNUSED_TOPIC (316). A slave removes nothing: its table may lack a topic that the master has
         created, and it removes the queues of deleted topics when it compares the tables."""
         if self._store.replica is not None:
             return RemotingCommand.response()
-        log.info("removal of queues without a topic started by request peer=%s", connection.peer)
+        log.info("removal of queues without a topic started by request peer=%s", source.peer)
         return self._remove_unused_topics()
 
     async def _remove_unused_topics(self) -> RemotingCommand:

@@ -18,8 +18,8 @@ from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
@@ -75,14 +75,14 @@ class ClientRelayProcessor:
 
     # ------------------------------------------------------------------------------------------------------- 307, 309
 
-    def running_info(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def running_info(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_CONSUMER_RUNNING_INFO (307)."""
         header = command.header(ConsumerRunningInfoHeader)
         relayed = RemotingCommand.request(command.code)
         relayed.ext = dict(command.ext_fields())
         return self._relay(header.consumer_group, header.client_id, relayed)
 
-    def consume_directly(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def consume_directly(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve CONSUME_MESSAGE_DIRECTLY (309)."""
         header = command.header(ConsumeDirectlyHeader)
         relayed = RemotingCommand.request(command.code)
@@ -113,7 +113,7 @@ class ClientRelayProcessor:
         """Forward a request to one member and return its response, with the code and remark that it gave."""
         member = self._member(group, client_id)
         try:
-            response = await self._calls.call(member.connection, request, RELAY_TIMEOUT_S)
+            response = await self._calls.call(member.channel, request, RELAY_TIMEOUT_S)
         except CallTimeout as error:
             remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
             raise RequestError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
@@ -137,7 +137,7 @@ class ClientRelayProcessor:
 
     # ------------------------------------------------------------------------------------------------------------ 223
 
-    def consumer_status(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def consumer_status(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
         header = command.header(ConsumerStatusHeader)
         group = self._sessions.consumer_group(header.group)
@@ -168,7 +168,7 @@ class ClientRelayProcessor:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusHeader(header.topic, header.group)
         )
         try:
-            response = await self._calls.call(member.connection, request, STATUS_TIMEOUT_S)
+            response = await self._calls.call(member.channel, request, STATUS_TIMEOUT_S)
         except CallFailed as error:
             log.warning("client did not return its status client=%s reason=%s", member.client_id, error)
             return None

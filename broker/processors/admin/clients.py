@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.processors.admin.queue_walk import in_slices
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.connections import (
     ClientConnection,
     ConsumerConnection,
@@ -43,7 +43,7 @@ class ClientsProcessor:
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
-    def consumers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def consumers(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_CONSUMER_CONNECTION_LIST (203)."""
         name = command.header(ConsumerGroupHeader).consumer_group
         group = self._sessions.consumer_group(name)
@@ -57,7 +57,7 @@ class ClientsProcessor:
         )
         return _connections_response(body, list(group.members.values()))
 
-    def producers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def producers(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_PRODUCER_CONNECTION_LIST (204)."""
         name = command.header(ProducerGroupHeader).producer_group
         members = self._sessions.producers(name)
@@ -65,7 +65,7 @@ class ClientsProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return _connections_response(ProducerConnection(), list(members.values()))
 
-    def all_producers(self, _connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def all_producers(self, _source: RequestSource, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_ALL_PRODUCER_INFO (328)."""
         names = list(self._sessions.producer_groups())
         return self._all_producers({name: list(self._sessions.producers(name).values()) for name in names})
@@ -84,7 +84,7 @@ class ClientsProcessor:
     def _info(self, member: ClientMember) -> ProducerInfo:
         return ProducerInfo(
             client_id=member.client_id,
-            remote_ip=f"/{member.connection.peer}",
+            remote_ip=f"/{member.channel.peer}",
             language=member.language,
             version=member.version,
             last_update_timestamp=self._heard_ms(member.seen_ms),
@@ -101,4 +101,4 @@ async def _connections_response(
 
 def _connections(members: Iterable[ClientMember]) -> Iterator[ClientConnection]:
     for member in members:
-        yield ClientConnection(member.client_id, member.connection.peer, member.language, member.version)
+        yield ClientConnection(member.client_id, member.channel.peer, member.language, member.version)

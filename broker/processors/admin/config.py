@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from skylarkmq.broker.config.live import RemoteSettings
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -36,12 +36,12 @@ class ConfigProcessor:
             RequestCode.GET_BROKER_CONFIG: self.get,
         }
 
-    def get(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def get(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_BROKER_CONFIG (26)."""
         version = self._door.version.encode().decode()
         return RemotingCommand.response(ext={"version": version}, body=self._door.text().encode())
 
-    def update(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def update(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve UPDATE_BROKER_CONFIG (25)."""
         return self._update(bytes(command.body))
 

@@ -19,8 +19,8 @@ from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import GROUP_GET
 from skylarkmq.broker.processors.admin.queue_walk import QueueWalk, in_slices
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import (
@@ -86,13 +86,13 @@ class ConsumeStatsProcessor:
             RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
         }
 
-    def all_offsets(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def all_offsets(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_ALL_CONSUMER_OFFSET (43)."""
         if not self._offsets.table():
             raise RequestError(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
         return RemotingCommand.response(body=self._offsets.encode_with_groups())
 
-    def groups_of_topic(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def groups_of_topic(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve QUERY_TOPIC_CONSUME_BY_WHO (300)."""
         topic = command.header(TopicHeader).topic
         online = [group.name for group in self._sessions.consumer_groups() if topic in group.subscriptions]
@@ -100,7 +100,7 @@ class ConsumeStatsProcessor:
 
     # ------------------------------------------------------------------------------------------------------- 208, 317
 
-    def consume_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def consume_stats(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_CONSUME_STATS (208)."""
         return self._consume_stats(command.header(ConsumeStatsHeader))
 
@@ -116,7 +116,7 @@ class ConsumeStatsProcessor:
             await self._add(response, walk, topic, group, topic.read_queue_nums)
         return RemotingCommand.response(body=b"".join(await in_slices(response.pieces())))
 
-    def all_consume_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def all_consume_stats(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_BROKER_CONSUME_STATS (317)."""
         return self._all_consume_stats(only_ordered=is_true(command.header(BrokerConsumeStatsHeader).is_order))
 
@@ -166,7 +166,7 @@ class ConsumeStatsProcessor:
 
     # ------------------------------------------------------------------------------------------------------------ 303
 
-    def time_spans(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def time_spans(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve QUERY_CONSUME_TIME_SPAN (303)."""
         header = command.header(ConsumeTimeSpanHeader)
         topic = self._topics.find(header.topic)

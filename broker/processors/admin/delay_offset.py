@@ -4,8 +4,8 @@ Source: docs/reference/wire.md, "Delayed messages".
 """
 
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -23,6 +23,6 @@ class DelayOffsetProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.GET_ALL_DELAY_OFFSET: self.list_all}
 
-    def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def list_all(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_ALL_DELAY_OFFSET (45)."""
         return RemotingCommand.response(body=self._offsets.encode_now())

@@ -18,8 +18,8 @@ import msgspec
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.processors.admin.topic import SIGNS, Wait
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -62,26 +62,26 @@ class GroupProcessor:
         }
 
     def update(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
-        return self._update(connection, [SubscriptionGroupConfig.decode_request(command.body)])
+        return self._update(source, [SubscriptionGroupConfig.decode_request(command.body)])
 
     def update_all(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): set all groups, or none if one is invalid or exceeds a
         limit."""
-        return self._update(connection, SubscriptionGroupList.decode_request(command.body).group_config_list)
+        return self._update(source, SubscriptionGroupList.decode_request(command.body).group_config_list)
 
     def _update(
-        self, connection: Connection, groups: list[SubscriptionGroupConfig]
+        self, source: RequestSource, groups: list[SubscriptionGroupConfig]
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         wanted = [self._wanted(group) for group in groups]
         changed = [group.group_name for group in self._groups.update_all(wanted)]
         if not changed:
             return RemotingCommand.response()
-        log.info("groups set by request groups=%s peer=%s", ",".join(changed), connection.peer)
+        log.info("groups set by request groups=%s peer=%s", ",".join(changed), source.peer)
         return self._respond_when_saved()
 
     def _wanted(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
@@ -96,12 +96,12 @@ class GroupProcessor:
         return msgspec.structs.replace(group, attributes=attributes)
 
     def delete(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve DELETE_SUBSCRIPTIONGROUP (207)."""
         header = command.header(DeleteGroupHeader)
         name, with_offsets = header.group_name, is_true(header.clean_offset) or is_true(header.remove_offset)
-        log.info("group deleted by request group=%s offsets=%s peer=%s", name, with_offsets, connection.peer)
+        log.info("group deleted by request group=%s offsets=%s peer=%s", name, with_offsets, source.peer)
         if with_offsets:
             self._offsets.remove_group(name)
         is_deleted = self._groups.delete(name)
@@ -115,11 +115,11 @@ class GroupProcessor:
             await self._offsets_saved()
         return RemotingCommand.response()
 
-    def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def list_all(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
         return RemotingCommand.response(body=self._groups.encode())
 
-    def get(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def get(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_SUBSCRIPTIONGROUP_CONFIG (352). A query creates the group, if groups are created automatically."""
         group = self._groups.find_or_create(command.header(GroupHeader).group)
         if group is None:

@@ -7,8 +7,8 @@ of replication".
 from collections.abc import Callable
 
 from skylarkmq.broker.ha.status import ReplicationStatus, Role, runtime_info
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -27,7 +27,7 @@ class HaStatusProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.GET_BROKER_HA_STATUS: self.report}
 
-    def report(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def report(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_BROKER_HA_STATUS (907)."""
         end = self._log_end()
         status = self._status() or ReplicationStatus(role=Role.LEADER, end=end, committed=end)

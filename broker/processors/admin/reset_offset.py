@@ -27,8 +27,8 @@ from skylarkmq.broker.processors.admin.client_relays import refuse_older
 from skylarkmq.broker.processors.admin.queue_walk import QueueWalk
 from skylarkmq.broker.processors.admin.topic import Wait
 from skylarkmq.broker.processors.consumer.offsets import refuse_own_group
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.client_state import ListedOffsets, ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -84,7 +84,7 @@ class ResetOffsetProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
-    def reset(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def reset(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve INVOKE_BROKER_TO_RESET_OFFSET (222)."""
         header = command.header(ResetOffsetHeader)
         refuse_own_group(header.group, header.topic)
@@ -184,4 +184,4 @@ def _push_offsets(member: ClientMember, header: ResetOffsetHeader, offsets: byte
         header.group, header.topic, header.timestamp, is_force=False, queue_id=ALL_QUEUES
     )
     request = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header_to_client, offsets, oneway=True)
-    member.connection.push(request)
+    member.channel.push(request)

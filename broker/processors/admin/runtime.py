@@ -18,8 +18,8 @@ from skylarkmq.broker.counters.put_latency import PutLatencyStatistics, spread_t
 from skylarkmq.broker.counters.throughput import Throughput
 from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.remoting.admission import PoolStatistics
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.cluster import KVTable
 from skylarkmq.protocol.codes import VERSION, VERSION_NAME, RequestCode
@@ -91,7 +91,7 @@ class RuntimeProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.GET_BROKER_RUNTIME_INFO: serve_cold_reads(self._store, self.runtime_info)}
 
-    def runtime_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def runtime_info(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_BROKER_RUNTIME_INFO (28)."""
         return RemotingCommand.response(body=KVTable(self.table()).encode())
 

@@ -8,8 +8,8 @@ slave".
 from typing import Final
 
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -34,19 +34,19 @@ class SlaveTablesProcessor:
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
         }
 
-    def timer_check_point(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def timer_check_point(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_TIMER_CHECK_POINT (60): the progress of the timers."""
         check = self._timers.check()
         if check is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return RemotingCommand.response(body=check.encode_fields())
 
-    def timer_metrics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def timer_metrics(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_TIMER_METRICS (61): the number of pending timer messages for each topic."""
         if self._timers.check() is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
         return RemotingCommand.response(body=self._timers.counts.encode_now())
 
-    def request_modes(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def request_modes(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_ALL_MESSAGE_REQUEST_MODE (402)."""
         return RemotingCommand.response(body=REQUEST_MODES)

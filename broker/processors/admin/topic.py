@@ -18,8 +18,8 @@ from skylarkmq.broker.base.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.send.retention import ATTRIBUTE as RETENTION_BYTES
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.cluster import TopicList
 from skylarkmq.protocol.bodies.enums import TopicFilterType
@@ -81,14 +81,14 @@ class TopicProcessor:
         }
 
     def update(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve UPDATE_AND_CREATE_TOPIC (17)."""
         began_s = monotonic()
         header = command.header(CreateTopicHeader)
         is_system = self._topics.is_system(header.topic)
         try:
-            is_changed = self._set(connection, self._wanted(header))
+            is_changed = self._set(source, self._wanted(header))
         except RequestError:
             self._note_duration(began_s, is_system=is_system, is_success=False)
             raise
@@ -98,7 +98,7 @@ class TopicProcessor:
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def update_all(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve UPDATE_AND_CREATE_TOPIC_LIST (18): set all topics, or none if one is invalid."""
         began_s = monotonic()
@@ -106,7 +106,7 @@ class TopicProcessor:
         wanted = [self._wanted(_as_header(topic)) for topic in listed]
         changed = self._topics.update_all(wanted)
         for topic in changed:
-            log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
+            log.info("topic set by request topic=%s peer=%s", topic.topic_name, source.peer)
         if changed:
             return self._respond_when_announced(began_s, is_system=False)
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
@@ -128,11 +128,11 @@ class TopicProcessor:
             attributes=changed_attributes({} if known is None else known.attributes, header.attributes),
         )
 
-    def _set(self, connection: Connection, topic: TopicConfig) -> bool:
+    def _set(self, source: RequestSource, topic: TopicConfig) -> bool:
         """Create or change a topic, and return whether that changed anything."""
         is_changed = self._topics.update(topic)
         if is_changed:
-            log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
+            log.info("topic set by request topic=%s peer=%s", topic.topic_name, source.peer)
         return is_changed
 
     async def _respond_when_announced(self, began_s: float, *, is_system: bool) -> RemotingCommand:
@@ -148,14 +148,14 @@ class TopicProcessor:
         took.note((monotonic() - began_s) * 1000)
 
     def delete(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Serve DELETE_TOPIC_IN_BROKER (215)."""
         name = command.header(TopicHeader).topic
         if not name.strip():
             raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_is_no_system_topic(name)
-        log.info("topic deleted by request topic=%s peer=%s", name, connection.peer)
+        log.info("topic deleted by request topic=%s peer=%s", name, source.peer)
         was_there = self._topics.delete(name)
         self._offsets.remove_topic(name)
         return self._delete_queues(name, was_there=was_there)
@@ -166,11 +166,11 @@ class TopicProcessor:
             await self._saved()
         return RemotingCommand.response()
 
-    def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def list_all(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_ALL_TOPIC_CONFIG (21)."""
         return RemotingCommand.response(body=self._topics.encode())
 
-    def get(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def get(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_TOPIC_CONFIG (351)."""
         name = command.header(TopicHeader).topic
         topic = self._topics.find(name)
@@ -178,7 +178,7 @@ class TopicProcessor:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return RemotingCommand.response(body=topic.encode())
 
-    def list_system(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def list_system(self, _source: RequestSource, _command: RemotingCommand) -> RemotingCommand:
         """Serve GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): the reserved topics, and this broker's own ones that exist."""
         own = (topic.topic_name for topic in self._topics if self._topics.is_system(topic.topic_name))
         return RemotingCommand.response(body=TopicList(sorted({*RESERVED_TOPICS, *own})).encode())

@@ -13,8 +13,8 @@ from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
 from skylarkmq.broker.processors.admin.queue_walk import QueueWalk
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import (
@@ -70,7 +70,7 @@ class TopicStatsProcessor:
             RequestCode.QUERY_CONSUME_QUEUE: serve_cold_reads(self._store, self.queue_units),
         }
 
-    def topic_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def topic_stats(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve GET_TOPIC_STATS_INFO (202)."""
         name = command.header(TopicHeader).topic
         topic = self._topics.find(name)
@@ -98,7 +98,7 @@ class TopicStatsProcessor:
             last_update_timestamp=UNKNOWN_TIME if time is None else time,
         )
 
-    def stats_data(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def stats_data(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve VIEW_BROKER_STATS_DATA (315)."""
         header = command.header(BrokerStatsHeader)
         name, key = header.stats_name, header.stats_key
@@ -109,7 +109,7 @@ class TopicStatsProcessor:
         body = BrokerStatsData(*[stats_item(counter, growth) for growth in growths])
         return RemotingCommand.response(body=body.encode())
 
-    def queue_units(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def queue_units(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve QUERY_CONSUME_QUEUE (321). Raises ColdRead to be run again."""
         header = command.header(ConsumeQueueHeader)
         topic, queue_id, index = header.topic, header.queue_id, header.index

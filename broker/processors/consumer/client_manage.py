@@ -27,8 +27,8 @@ from skylarkmq.broker.metadata.expressions import compile_expression
 from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import UNIT_SUB, TopicTable
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import ClientChannel, RequestSource
 from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode
@@ -111,18 +111,18 @@ class ClientManageProcessor:
 
     # ------------------------------------------------------------------------------------------------------ heartbeat
 
-    def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def heartbeat(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve HEART_BEAT (34), versions 1 and 2."""
         heartbeat = HeartbeatData.decode_request(command.body)
-        self._check_limits(connection, heartbeat)
+        self._check_limits(source, heartbeat)
         self._heartbeats += 1
         changes, refusal = [], None
         for data in heartbeat.consumer_data_set:
             try:
-                changes.append(self._register_consumers(connection, command, heartbeat, data))
+                changes.append(self._register_consumers(source, command, heartbeat, data))
             except RequestError as error:  # this group cannot be created; the others of this client are registered
                 refusal = error
-        self._register_producers(connection, command, heartbeat)
+        self._register_producers(source, command, heartbeat)
         if refusal is not None:
             raise refusal
         is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
@@ -130,7 +130,7 @@ class ClientManageProcessor:
         ext[ANNOUNCED_BY] = ANNOUNCED_AS
         return RemotingCommand.response(ext=ext)
 
-    def _check_limits(self, connection: Connection, heartbeat: HeartbeatData) -> None:
+    def _check_limits(self, source: RequestSource, heartbeat: HeartbeatData) -> None:
         """Raise RequestError, before anything is stored, if a client exceeds the limits for one client."""
         limits = self._limits
         limits.client_id.check(len(heartbeat.client_id), "characters of a client id")
@@ -138,7 +138,7 @@ class ClientManageProcessor:
         limits.groups_per_client.check(len(consumers) + len(producers), "groups in a heartbeat")
         if consumers or producers:
             wanted = self._sessions.groups_with(
-                connection, (data.group_name for data in consumers), (data.group_name for data in producers)
+                source.client, (data.group_name for data in consumers), (data.group_name for data in producers)
             )
             limits.groups_per_client.check(wanted, "groups of a connection")
         for data in consumers:
@@ -147,7 +147,7 @@ class ClientManageProcessor:
             limits.expression.check(longest, f"characters of an expression of group {data.group_name}")
 
     def _register_consumers(
-        self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData, data: ConsumerData
+        self, source: RequestSource, command: RemotingCommand, heartbeat: HeartbeatData, data: ConsumerData
     ) -> bool:
         """Register a member of a consumer group, and return whether the client should resend its subscriptions."""
         name = data.group_name
@@ -160,27 +160,27 @@ class ClientManageProcessor:
         self._make_retry_topic(group, data)
         fingerprint, without_sub = heartbeat.heartbeat_fingerprint, heartbeat.without_sub
         is_other = self._sessions.is_other_fingerprint(name, fingerprint, without_subscriptions=without_sub)
-        member = self._member(connection, command, heartbeat)
+        member = self._member(source, command, heartbeat)
         if fingerprint and without_sub:
             has_changed = self._sessions.refresh_consumers(data, member)
         else:
             has_changed = self._sessions.join_consumers(data, member, fingerprint)
         members = self._sessions.consumer_group(name)
         if has_changed and members is not None and group.notify_consumer_ids_changed_enable:
-            self._notices.changed(members, by=connection)
+            self._notices.changed(members, by=source.client)
         return is_other
 
-    def _register_producers(self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData) -> None:
+    def _register_producers(self, source: RequestSource, command: RemotingCommand, heartbeat: HeartbeatData) -> None:
         names = [data.group_name for data in heartbeat.producer_data_set if is_group_name(data.group_name)]
         if not names:
             return
-        rights = self._rights.rights_of(connection, command)
+        rights = self._rights.rights_of(source, command)
 
         def may_send(topic: str) -> bool:
             return rights(topic, Action.PUB)
 
         for name in names:
-            member = self._member(connection, command, heartbeat)
+            member = self._member(source, command, heartbeat)
             member.may_send = may_send
             self._sessions.join_producers(name, member)
 
@@ -192,44 +192,44 @@ class ClientManageProcessor:
             sys_flag = UNIT_SUB if data.unit_mode else 0
             self._topics.create_for_group(name, group.retry_queue_nums, sys_flag=sys_flag, order=is_ordered)
 
-    def _member(self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData) -> ClientMember:
+    def _member(self, source: RequestSource, command: RemotingCommand, heartbeat: HeartbeatData) -> ClientMember:
         language = command.language_code
         if language is None:
             language = LanguageCode.OTHER
-        return ClientMember(connection, heartbeat.client_id, language.name, command.version, self._now_ms())
+        return ClientMember(source.client, heartbeat.client_id, language.name, command.version, self._now_ms())
 
     # ---------------------------------------------------------------------------------------------------------- leave
 
-    def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def unregister(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve UNREGISTER_CLIENT (35)."""
         header = command.header(UnregisterClientHeader)
         if header.producer_group:
-            self._sessions.leave_producers(header.producer_group, connection)
+            self._sessions.leave_producers(header.producer_group, source.client)
         if header.consumer_group:
-            members = self._sessions.leave_consumers(header.consumer_group, connection)
+            members = self._sessions.leave_consumers(header.consumer_group, source.client)
             group = self._groups.find(header.consumer_group)
             if members is not None and (group is None or group.notify_consumer_ids_changed_enable):
                 self._notices.changed(members)
         return RemotingCommand.response()
 
-    def connection_closed(self, connection: Connection) -> None:
-        """Remove the client of a closed connection."""
-        for group in self._sessions.closed(connection):
+    def channel_closed(self, channel: ClientChannel) -> None:
+        """Remove a client that is gone."""
+        for group in self._sessions.closed(channel):
             self._notices.changed(group)
 
     def step(self, now_ms: int) -> None:
-        """Abort connections of expired clients, and send notifications that are due."""
+        """Disconnect expired clients, and send notifications that are due."""
         self._notices.step(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
-            for connection in self._sessions.expired(now_ms):
-                log.info("client expired peer=%s", connection.peer)
+            for channel in self._sessions.expired(now_ms):
+                log.info("client expired peer=%s", channel.peer)
                 self._expired += 1
-                connection.abort()
+                channel.abort()
 
     # --------------------------------------------------------------------------------------------------------- queries
 
-    def consumer_list(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def consumer_list(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve GET_CONSUMER_LIST_BY_GROUP (38)."""
         name = command.header(ConsumerGroupHeader).consumer_group
         group = self._sessions.consumer_group(name)
@@ -237,7 +237,7 @@ class ClientManageProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return RemotingCommand.response(body=group.encoded_ids())
 
-    def check_config(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def check_config(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve CHECK_CLIENT_CONFIG (46): whether this broker supports an expression."""
         if command.body:
             subscription = CheckClientRequestBody.decode_request(command.body).subscription_data

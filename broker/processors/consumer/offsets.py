@@ -17,8 +17,8 @@ from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable, queues_of
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import TRANSACTIONS_GROUP, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -53,7 +53,7 @@ class ConsumerOffsetProcessor:
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
         }
 
-    def query(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def query(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve QUERY_CONSUMER_OFFSET (14)."""
         header = command.header(QueryConsumerOffsetHeader)
         offset = self._offsets.committed(header.consumer_group, header.topic, header.queue_id)
@@ -70,7 +70,7 @@ class ConsumerOffsetProcessor:
             return False
         return not self._store.get(topic, queue_id, 0, 1).behind_memory
 
-    def update(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def update(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve UPDATE_CONSUMER_OFFSET (15)."""
         header = command.header(UpdateConsumerOffsetHeader)
         group, topic = header.consumer_group, header.topic

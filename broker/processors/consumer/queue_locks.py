@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.metadata.topics import TopicTable, queues_of
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode
@@ -32,7 +32,7 @@ class QueueLockProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
-    def lock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def lock(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve LOCK_BATCH_MQ (41)."""
         request = LockRequest.decode_request(command.body)
         existing = filter(self._has_queue, request.mq_set)
@@ -43,7 +43,7 @@ class QueueLockProcessor:
         topic = self._topics.find(queue.topic)
         return topic is not None and 0 <= queue.queue_id < queues_of(topic)
 
-    def unlock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def unlock(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve UNLOCK_BATCH_MQ (42)."""
         request = LockRequest.decode_request(command.body)
         self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)

@@ -29,8 +29,8 @@ from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import UNIT_SUB, TopicTable
 from skylarkmq.broker.processors.send.checks import SendConfig, retry_limit
 from skylarkmq.broker.processors.send.messages import any_queue
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.files.record_rules import has_unit
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
@@ -109,7 +109,7 @@ class SendBackProcessor:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(
-        self, connection: Connection, command: RemotingCommand
+        self, source: RequestSource, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Serve CONSUMER_SEND_MSG_BACK (36)."""
         header = command.header(SendBackHeader)
@@ -123,11 +123,11 @@ class SendBackProcessor:
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response()  # retries are off for this group
         limit = retry_limit(group, header.max_reconsume_times, command.version)
-        may_read = partial(self._may_read, connection, command)
+        may_read = partial(self._may_read, source, command)
         return self._send_back(header, group, self._retry_topic(header, group), limit, may_read)
 
-    def _may_read(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
-        return self._rights.rights_of(connection, command)(topic, Action.SUB)
+    def _may_read(self, source: RequestSource, command: RemotingCommand, topic: str) -> bool:
+        return self._rights.rights_of(source, command)(topic, Action.SUB)
 
     def _retry_topic(self, header: SendBackHeader, group: SubscriptionGroupConfig) -> TopicConfig:
         sys_flag = UNIT_SUB if is_true(header.unit_mode) else 0

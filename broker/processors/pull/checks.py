@@ -16,7 +16,7 @@ from skylarkmq.broker.metadata.client_sessions import ClientSessions, Subscripti
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.pull.retry_filter import RetryTopicFilter
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.protocol.bodies.heartbeat import TAG, SubscriptionData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -97,7 +97,7 @@ class PullChecks:
         """Apply new settings to the requests that follow."""
         self._config = config
 
-    def admit(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
+    def admit(self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
         """Return what a pull needs to be served. Raises RequestError if it may not be served."""
         config = self._config
         if not config.broker_permission & _READ or command.code == _LITE_PULL:
@@ -107,7 +107,7 @@ class PullChecks:
             group = self._group(header)
         topic = self._topics.find(header.topic)
         if topic is None or not topic.perm & _READ or not 0 <= header.queue_id < topic.read_queue_nums:
-            self._refuse_topic(topic, connection, header)
+            self._refuse_topic(topic, source, header)
         is_own = header.sys_flag & _SUBSCRIPTION
         if is_own:
             subscription = requested_subscription(header.subscription, header.expression_type)
@@ -154,7 +154,7 @@ class PullChecks:
             raise PullForbidden(ForbiddenType.GROUP, f"subscription group no permission, {name}")
         return group
 
-    def _refuse_topic(self, topic: TopicConfig | None, connection: Connection, header: PullMessageHeader) -> NoReturn:
+    def _refuse_topic(self, topic: TopicConfig | None, source: RequestSource, header: PullMessageHeader) -> NoReturn:
         name = header.topic
         if topic is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
@@ -162,7 +162,7 @@ class PullChecks:
             raise PullForbidden(ForbiddenType.TOPIC, f"the topic[{name}] pulling message is forbidden")
         remark = (
             f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]"
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{source.peer}]"
         )
         raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
 

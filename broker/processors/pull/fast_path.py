@@ -29,9 +29,9 @@ from skylarkmq.broker.processors.pull.response import (
     pull_response_head,
     suggested_broker_id,
 )
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import RunProcessor
 from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus, ReadAhead, as_piece
 from skylarkmq.protocol import compiled
@@ -51,7 +51,7 @@ MAX_UNITS_AHEAD: Final = 2048
 """Maximum number of units that are located at once: 40 KiB."""
 MAX_STREAMS: Final = 512
 RUN_RESPONSE_BYTES: Final = 128 << 10
-"""Response bytes of a run, after which the connection's write limits are checked."""
+"""Response bytes of a run, after which the write limits of its source are checked."""
 
 _compiled_pull: Final = compiled.load("pull")
 _DECODED: Final = frozenset({PullCommand, PackedCommand} if _compiled_pull is None else {_compiled_pull.Pull})
@@ -122,33 +122,33 @@ class FastPathPulls:
         """Return the handler of runs for each request code."""
         return {RequestCode.PULL_MESSAGE: self.serve}
 
-    def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+    def serve(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> int:
         """Serve the fast-path pulls in `commands` from `at` on, and return how many were served."""
         if self._offsets.has_resets:
             return 0
         number, end, limit = at, len(commands), self.bytes + RUN_RESPONSE_BYTES
         try:
-            while number < end and self.bytes < limit and self._serve_one(connection, commands[number]):
+            while number < end and self.bytes < limit and self._serve_one(source, commands[number]):
                 number += 1
         except (RequestError, ProtocolError):
             pass  # the PullProcessor raises the same for that command, and responds
         except Exception:  # likewise
-            log.exception("fast-path pull failed peer=%s", connection.peer)
+            log.exception("fast-path pull failed peer=%s", source.peer)
         if number > at:
-            self._latencies.note(_PULL, _SUCCESS, connection.arrived_s, number - at)
+            self._latencies.note(_PULL, _SUCCESS, source.arrived_s, number - at)
         return number - at
 
-    def _serve_one(self, connection: Connection, command: RemotingCommand) -> bool:
+    def _serve_one(self, source: RequestSource, command: RemotingCommand) -> bool:
         """Serve one pull and return True, or return False if it does not qualify for the fast path."""
         if type(command) not in _DECODED or command.flag & _ONEWAY:
             return False
         header = command.header(PullMessageHeader)
         group, topic, queue_id, flags = header.consumer_group, header.topic, header.queue_id, header.sys_flag
         key = group, topic, queue_id, flags, header.subscription, header.expression_type
-        stream = self._streams.get(key) or self._open_stream(connection, command, header, key)
-        if stream is None or not (flags & _SUBSCRIPTION or self._admitted(connection, command, header)):
+        stream = self._streams.get(key) or self._open_stream(source, command, header, key)
+        if stream is None or not (flags & _SUBSCRIPTION or self._admitted(source, command, header)):
             return False
-        records, ahead = self._take(stream, header, connection.arrived_s), stream.ahead
+        records, ahead = self._take(stream, header, source.arrived_s), stream.ahead
         if records is None or ahead is None:
             self._streams.pop(key, None)
             return False
@@ -158,7 +158,7 @@ class FastPathPulls:
         else:
             result = GetResult(_FOUND, next_offset, queue.min_offset, queue.end, total_bytes=size)
             head = pull_response_head(command, _SUCCESS, result, stream.topic, stream.group, stream.suggested_broker)
-        connection.write_regions((as_piece(records, ahead.units),), head)
+        source.write_regions((as_piece(records, ahead.units),), head)
         if flags & _COMMIT_OFFSET:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
         stream.next_pulls[queue_id] = next_offset
@@ -176,7 +176,7 @@ class FastPathPulls:
         self.bytes += size
 
     def _open_stream(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, key: Key
+        self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader, key: Key
     ) -> PullStream | None:
         """Return a new stream if the pull has a long backlog and no filter; otherwise None."""
         group, topic, wanted = header.consumer_group, header.topic, header.max_msg_nums
@@ -185,7 +185,7 @@ class FastPathPulls:
             or self._store.messages_from(topic, header.queue_id, header.queue_offset) < BACKLOG_FACTOR * wanted
         ):
             return None
-        admitted = self._admitted(connection, command, header)
+        admitted = self._admitted(source, command, header)
         if admitted is None:
             return None
         if len(self._streams) >= MAX_STREAMS:
@@ -204,10 +204,10 @@ class FastPathPulls:
         return stream
 
     def _admitted(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader
+        self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader
     ) -> AdmittedPull | None:
         """Return the checked pull if it has no filter, otherwise None. Raises RequestError if it may not be served."""
-        admitted = self._checks.admit(connection, command, header)
+        admitted = self._checks.admit(source, command, header)
         return admitted if admitted.matches is None else None
 
     def _take(self, stream: PullStream, header: PullMessageHeader, now_s: float) -> Records | None:

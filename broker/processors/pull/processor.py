@@ -34,9 +34,9 @@ from skylarkmq.broker.processors.pull.fast_path import FastPathPulls
 from skylarkmq.broker.processors.pull.on_slave import SlaveResult, on_slave, refused
 from skylarkmq.broker.processors.pull.response import pull_response_head, suggested_broker_id
 from skylarkmq.broker.remoting.admission import memory_of
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor, error_response
 from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.property_filters import PropertyTest
@@ -138,14 +138,14 @@ class PullProcessor:
         """Return the handlers of runs, which serve fast-path pulls; a slave has none."""
         return {} if self._config.is_slave else self._fast_path.handlers()
 
-    def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def pull(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Serve PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Raises ColdRead to be run again."""
         header = command.header(PullMessageHeader)
-        return self._pull(connection, command, header, header.queue_offset, is_first=True)
+        return self._pull(source, command, header, header.queue_offset, is_first=True)
 
     def _pull(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,
         header: PullMessageHeader,
         offset: int,
@@ -157,7 +157,7 @@ class PullProcessor:
         if config.is_slave and not config.slave_read_enable:
             raise refused()
         try:
-            admitted = self._checks.admit(connection, command, header)
+            admitted = self._checks.admit(source, command, header)
         except PullForbidden as refusal:
             kind = refusal.forbidden_type
             ext = None if kind is None else {"forbiddenType": str(kind)}
@@ -172,13 +172,13 @@ class PullProcessor:
         if config.is_slave:
             answer = SlaveResult(code, result, suggested_broker)
             code, result, suggested_broker = on_slave(answer, offset, admitted.group, has_master=self._has_master())
-        if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
+        if is_first and code is _NOT_FOUND and self._park(source, command, header, admitted):
             return None
         is_oneway = command.is_oneway
         if not is_oneway:
-            self._respond(connection, command, code, result, admitted, suggested_broker)
+            self._respond(source, command, code, result, admitted, suggested_broker)
         self._note(header, result)
-        self._latencies.note(command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=is_oneway)
+        self._latencies.note(command.code, code, source.arrived_s, was_parked=not is_first, was_oneway=is_oneway)
         return None
 
     def _note(self, header: PullMessageHeader, result: GetResult) -> None:
@@ -210,7 +210,7 @@ class PullProcessor:
         return GetResult(GetStatus.OFFSET_RESET, offset, first, end)
 
     def _park(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, admitted: AdmittedPull
+        self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader, admitted: AdmittedPull
     ) -> bool:
         """Park the pull and return True, if its client allows that."""
         wait_ms = header.suspend_timeout_millis if self._short_wait_ms is None else self._short_wait_ms
@@ -218,50 +218,50 @@ class PullProcessor:
             return False
         command, matches = command.detached(), admitted.matches
         if matches is not None and not callable(matches):
-            pull = self._park_with_filter(connection, command, header, matches)
+            pull = self._park_with_filter(source, command, header, matches)
         else:
-            resume = partial(self._resume, connection, command, header, header.queue_offset, connection.arrived_s)
+            resume = partial(self._resume, source, command, header, header.queue_offset, source.arrived_s)
             queue = (header.topic, header.queue_id, header.queue_offset)
-            pull = ParkedPull(connection, *queue, matches, resume, memory_of(command))
+            pull = ParkedPull(source, *queue, matches, resume, memory_of(command))
         pull.group = header.consumer_group
         self._arrivals.park(pull, wait_ms)
         return True
 
     def _park_with_filter(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
+        self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
     ) -> ParkedPull:
         """Return a parked pull with a property filter. It does not test messages again that it has rejected."""
-        arrived_s = connection.arrived_s
+        arrived_s = source.arrived_s
 
         def resume() -> None:
-            self._resume(connection, command, header, pull.queue_offset, arrived_s)
+            self._resume(source, command, header, pull.queue_offset, arrived_s)
 
         has_wanted = partial(self._store.has_wanted, header.topic, header.queue_id, test)
         queue = (header.topic, header.queue_id, header.queue_offset)
-        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), has_wanted)
+        pull = ParkedPull(source, *queue, None, resume, memory_of(command), has_wanted)
         return pull
 
     def _resume(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, offset: int, arrived_s: float
+        self, source: RequestSource, command: RemotingCommand, header: PullMessageHeader, offset: int, arrived_s: float
     ) -> None:
-        if connection.closed:
+        if source.closed:
             return
-        connection.arrived_s = arrived_s
+        source.arrived_s = arrived_s
         try:
-            response = self._pull(connection, command, header, offset, is_first=False)
+            response = self._pull(source, command, header, offset, is_first=False)
         except ColdRead as cold:
-            again = partial(self._resume, connection, command, header, offset, arrived_s)
+            again = partial(self._resume, source, command, header, offset, arrived_s)
             self._store.reader.fetch(cold).add_done_callback(lambda _fetched: again())
             return
         except Exception as error:  # noqa: BLE001 (the response carries it, and it is logged there)
-            response = error_response(command, connection.peer, error)
+            response = error_response(command, source.peer, error)
         if response is not None:
-            connection.respond(command, response)
+            source.respond(command, response)
             self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
     def _respond(
         self,
-        connection: Connection,
+        source: RequestSource,
         command: RemotingCommand,
         code: ResponseCode,
         result: GetResult,
@@ -269,7 +269,7 @@ class PullProcessor:
         suggested_broker: int,
     ) -> None:
         head = pull_response_head(command, code, result, admitted.topic, admitted.group, suggested_broker)
-        connection.write_regions(result.regions, head)
+        source.write_regions(result.regions, head)
         if result.status is _FOUND:
             self._found += 1
             self._messages += result.message_count

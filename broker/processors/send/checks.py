@@ -19,7 +19,7 @@ import msgspec
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import UNIT, UNIT_SUB, TopicTable
 from skylarkmq.broker.processors.send.retention import ATTRIBUTE, TopicRetention
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -79,19 +79,19 @@ class SendChecks:
         self._start_accept_ms = config.start_accept_ms
         self.queues.clear()
 
-    def topic_for(self, connection: Connection, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
+    def topic_for(self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
         """Return the topic to store into. Raises RequestError if the message may not be sent."""
         if self._start_accept_ms:
             self._check_start_time()
         name = header.topic
         topic = self._find(name)
         if topic is None or len(name) > MAX_TOPIC_LENGTH or is_internal_topic(name):
-            topic = self._unusual_topic(connection, header)
+            topic = self._unusual_topic(source, header)
         if topic.order:
             self._check_permission()
         queue_id = header.queue_id
         if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
-            remark = f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.peer}"
+            remark = f"request queueId[{queue_id}] is illegal, {topic} Producer: {source.peer}"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
             return self._retry_topic(command, header, topic)
@@ -118,7 +118,7 @@ class SendChecks:
             remark = f"the broker[{self._config.broker_ip}] sending message is forbidden"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
 
-    def _unusual_topic(self, connection: Connection, header: SendMessageHeader) -> TopicConfig:
+    def _unusual_topic(self, source: RequestSource, header: SendMessageHeader) -> TopicConfig:
         """Return the topic for a name that may be invalid, reserved or unknown; create it if allowed."""
         name = header.topic
         check_client_topic(name)
@@ -130,7 +130,7 @@ class SendChecks:
             name, header.default_topic, header.default_topic_queue_nums, sys_flag=UNIT if is_unit else 0
         )
         if topic is None:
-            log.info("send to unknown topic topic=%s template=%s peer=%s", name, header.default_topic, connection.peer)
+            log.info("send to unknown topic topic=%s template=%s peer=%s", name, header.default_topic, source.peer)
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return topic
 

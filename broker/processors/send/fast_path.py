@@ -21,8 +21,8 @@ from skylarkmq.broker.counters.put_latency import PutLatency
 from skylarkmq.broker.processors.send.messages import FastPathSend, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import RunProcessor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -31,10 +31,10 @@ from skylarkmq.protocol.command import RemotingCommand
 _FLUSH_TIMES: Final = 2
 """Busy polling waits this many times longer for a flush than for a client."""
 _SINGLE_PRODUCER_SENDS: Final = 4
-"""After this many iterations in a row with a single send from the same connection, it is the only producer."""
+"""After this many iterations in a row with a single send from the same source, it is the only producer."""
 
-Runs = list[tuple[Connection, int, list[FastPathSend]]]
-"""The connection, its number of sends, and the sends."""
+Runs = list[tuple[RequestSource, int, list[FastPathSend]]]
+"""The source, its number of sends, and the sends."""
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +64,9 @@ class FastPathSends:
         self._respond_to_others = respond_to_others
         self._runs: Runs = []
         self._gathered: list[Append] = []  # gathered and not put yet
-        self._counts: list[tuple[Connection, int, float, int]] = []  # connection, code, arrival, count
-        self._last: Connection | None = None
-        self._single_sends = 0  # iterations in a row with a single send from that connection
+        self._counts: list[tuple[RequestSource, int, float, int]] = []  # source, code, arrival, count
+        self._last: RequestSource | None = None
+        self._single_sends = 0  # iterations in a row with a single send from that source
 
     def __repr__(self) -> str:
         return f"<FastPathSends runs={len(self._runs)}>"
@@ -75,11 +75,11 @@ class FastPathSends:
         """Return the handler of runs for each request code."""
         return {RequestCode.SEND_MESSAGE: self.serve, RequestCode.SEND_MESSAGE_V2: self.serve}
 
-    def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+    def serve(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> int:
         """Take the fast-path sends in `commands` from `at` on, and return how many commands were taken."""
-        sends = self._messages.fast_path_sends(commands, at, self._queues, connection.peer_host)
+        sends = self._messages.fast_path_sends(commands, at, self._queues, source.peer_host)
         if sends:
-            self._runs.append((connection, len(sends), sends))
+            self._runs.append((source, len(sends), sends))
             self._gathered += [append for _, append, _ in sends]
         return len(sends)
 
@@ -108,8 +108,8 @@ class FastPathSends:
         self._runs = []
         self._store.write(self._store.flush.is_interpreted and self._is_single_producer(runs))
         if self._store.flush.is_behind:
-            for connection, *_ in runs:
-                connection.pause_reads()
+            for source, *_ in runs:
+                source.pause_reads()
         if not self._store.flush.is_settled():
             self._pool.pending += sum(count for _, count, _ in runs)
             if self._store.flush.is_polled and _is_single(runs):
@@ -119,14 +119,14 @@ class FastPathSends:
         else:
             self._respond(runs, runs[0][0].arrived_s)
 
-    def _poll_for_flush(self, connection: Connection) -> None:
+    def _poll_for_flush(self, source: RequestSource) -> None:
         """Poll for the flush without sleeping: a producer with one message in flight waits for it, and then sends the
         next."""
-        if limit_us := connection.busy_poll(_FLUSH_TIMES):
+        if limit_us := source.busy_poll(_FLUSH_TIMES):
             self._store.flush.keep_spinning(limit_us)
 
     def _is_single_producer(self, runs: Runs) -> bool:
-        """Return whether one connection has sent messages one by one for a while, and no other has sent any."""
+        """Return whether one source has sent messages one by one for a while, and no other has sent any."""
         is_next = _is_single(runs) and runs[0][0] is self._last
         self._single_sends = self._single_sends + 1 if is_next else 0
         self._last = runs[0][0]
@@ -142,24 +142,24 @@ class FastPathSends:
         if not counts:
             return
         self._counts = []
-        connection, _, _, count = counts[0]
+        source, _, _, count = counts[0]
         if len(counts) == count == 1 and (
             self._single_sends >= _SINGLE_PRODUCER_SENDS or not self._store.flush.is_interpreted
         ):
-            connection.busy_poll()
+            source.busy_poll()
         for _, code, arrived_s, count in counts:
             self._times.note(code, ResponseCode.SUCCESS, arrived_s, count)
 
     def _respond(self, runs: Runs, arrived_s: float) -> None:
-        for connection, count, sends in runs:
+        for source, count, sends in runs:
             code = sends[0][0].code
             frames, others = self._responses.stored_all(sends)
             if frames:
-                connection.write(frames)
-                self._counts.append((connection, code, arrived_s, count - len(others)))
+                source.write(frames)
+                self._counts.append((source, code, arrived_s, count - len(others)))
             if others:
                 self._respond_to_others(
-                    [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
+                    [(source, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
                     arrived_s,
                 )
 

@@ -21,7 +21,7 @@ from skylarkmq.broker.processors.send.stored_properties import (
     keys_of,
     tags_code_of,
 )
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.enums import TopicFilterType
@@ -42,8 +42,8 @@ from skylarkmq.protocol.message import (
 
 Batch: TypeAlias = list[Append]
 
-Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, Batch | None]
-"""A send between its put and its response: connection, command, its last append, unique key, the queue id for the
+Waiting: TypeAlias = tuple[RequestSource, RemotingCommand, Append, str, int, Batch | None]
+"""A send between its put and its response: source, command, its last append, unique key, the queue id for the
 response, and all appends if it is a batch."""
 
 FastPathSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
@@ -148,11 +148,11 @@ class SendMessages:
         return sends
 
     def single(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int]:
         """Return the append of a message, its unique key, and its queue id. A refused append has its status set."""
         is_dead_letter = topic.topic_name != header.topic
-        if not is_dead_letter and (deferred := self._deferred(connection, command, header, topic)) is not None:
+        if not is_dead_letter and (deferred := self._deferred(source, command, header, topic)) is not None:
             return deferred
         properties = self._complete(without_delay(header.properties) if is_dead_letter else header.properties)
         sys_flag = header.sys_flag
@@ -167,7 +167,7 @@ class SendMessages:
             header.flag,
             sys_flag,
             header.born_timestamp,
-            connection.peer_host,
+            source.peer_host,
             header.reconsume_times or 0,
             0,
             properties.wait_flush,
@@ -180,7 +180,7 @@ class SendMessages:
         return append, properties.unique_key, queue_id
 
     def _deferred(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int] | None:
         """Return the same for a message whose properties are common but for one that defers it; None for any other
         message."""
@@ -197,7 +197,7 @@ class SendMessages:
             header.flag,
             header.sys_flag,
             header.born_timestamp,
-            connection.peer_host,
+            source.peer_host,
             header.reconsume_times or 0,
         )
         append.keys = keys
@@ -207,12 +207,12 @@ class SendMessages:
         return append, keys[0].decode(), queue_id
 
     def batch(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[list[Append], str]:
         """Return the appends of a batch, and the batch's own unique key or "". Raises RequestError if it is invalid."""
         self._check_batch(command, header)
         own, shared = self._batch_properties(header.properties)
-        common = _common(connection, header, topic)
+        common = _common(source, header, topic)
         appends = None
         if shared is not None:
             appends = self._fast_path_appends(command.body, shared, *common)
@@ -257,14 +257,14 @@ class SendMessages:
 
 
 def _common(
-    connection: Connection, header: SendMessageHeader, topic: TopicConfig
+    source: RequestSource, header: SendMessageHeader, topic: TopicConfig
 ) -> tuple[str, int, int, int, bytes, int]:
     """Return what the messages of a batch share: topic, queue id, sysFlag, born timestamp and host, reconsume times."""
     queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
     sys_flag = header.sys_flag
     if topic.topic_filter_type is _MULTI_TAG:
         sys_flag |= SysFlag.MULTI_TAGS
-    born = header.born_timestamp, connection.peer_host
+    born = header.born_timestamp, source.peer_host
     return topic.topic_name, queue_id, sys_flag, *born, header.reconsume_times or 0
 
 

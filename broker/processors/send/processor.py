@@ -24,8 +24,8 @@ from skylarkmq.broker.processors.send.fast_path import FastPathSends
 from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -98,36 +98,36 @@ class SendProcessor:
         """Return the handlers of runs, which serve fast-path sends."""
         return self._fast_path.handlers()
 
-    def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def send(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Serve SEND_MESSAGE (10)."""
-        return self._send(connection, command, command.header(SendMessageHeader))
+        return self._send(source, command, command.header(SendMessageHeader))
 
-    def send_v2(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def send_v2(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Serve SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): only the header's flag marks a batch."""
-        return self._send(connection, command, command.header(SendMessageV2Header))
+        return self._send(source, command, command.header(SendMessageV2Header))
 
     def _send(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader
     ) -> RemotingCommand | None:
         try:
-            topic = self._topic_for(connection, command, header)
+            topic = self._topic_for(source, command, header)
             if is_true(header.batch):
-                self._waiting.append(self._put_batch(connection, command, header, topic))
+                self._waiting.append(self._put_batch(source, command, header, topic))
             else:
-                append, unique_key, queue_id = self._messages.single(connection, command, header, topic)
+                append, unique_key, queue_id = self._messages.single(source, command, header, topic)
                 if append.status is PutStatus.PENDING:
                     self._store.put(append)
-                self._waiting.append((connection, command, append, unique_key, queue_id, None))
+                self._waiting.append((source, command, append, unique_key, queue_id, None))
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, self._responses.ext)
         return None
 
     def _put_batch(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> Waiting:
-        appends, unique_key = self._messages.batch(connection, command, header, topic)
+        appends, unique_key = self._messages.batch(source, command, header, topic)
         self._store.put_alike(appends)
-        return connection, command, appends[-1], unique_key, appends[0].queue_id, appends
+        return source, command, appends[-1], unique_key, appends[0].queue_id, appends
 
     def end_run(self) -> None:
         """Put the sends that the fast path has gathered."""
@@ -167,7 +167,7 @@ class SendProcessor:
     def respond_all(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Respond to sends whose status the store has decided; they arrived at `arrived_s`."""
         stored, ok, oneway = self._responses.stored, PutStatus.PUT_OK, Flag.ONEWAY
-        for connection, command, append, unique_key, queue_id, batch in waiting:
+        for source, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
             if append.status is ok:
@@ -178,13 +178,13 @@ class SendProcessor:
                     offsets = append.physical_offset, queue_id, append.queue_offset
                     frame = stored(command, *offsets, unique_key, handle)
                 if frame is not None:
-                    connection.write(frame)
+                    source.write(frame)
                     continue
             if append.status in STORED:
                 sent = [append] if batch is None else batch
-                connection.write(self._stored_frame(command, append.status, sent, unique_key, queue_id))
+                source.write(self._stored_frame(command, append.status, sent, unique_key, queue_id))
             else:
-                connection.respond(command, self.refusal(append.status))
+                source.respond(command, self.refusal(append.status))
         if waiting:
             self._count_special_types(waiting)
             self._note_latencies(waiting, arrived_s)

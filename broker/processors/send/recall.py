@@ -15,8 +15,8 @@ from skylarkmq.broker.delivery.deferral import Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.send.checks import refuse_internal_topic
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
@@ -72,13 +72,13 @@ class RecallProcessor:
         """Apply new settings to the requests that follow."""
         self._config = config
 
-    async def recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def recall(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         """Serve RECALL_MESSAGE (370)."""
         header = command.header(RecallMessageHeader)
         ext = {PropertyName.MSG_REGION: self._config.region}
         try:
             handle = self._checked(header)
-            await self._put(handle, connection)
+            await self._put(handle, source)
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         response = RecallMessageResponseHeader(msg_id=handle.unique_key)
@@ -109,7 +109,7 @@ class RecallProcessor:
             raise _illegal("recall failed, timestamp invalid")
         return handle
 
-    async def _put(self, handle: RecallHandle, connection: Connection) -> None:
+    async def _put(self, handle: RecallHandle, source: RequestSource) -> None:
         """Store the deleting message. Raises RequestError if that fails."""
         now_ms = self._now_ms()
         properties = {
@@ -120,7 +120,7 @@ class RecallProcessor:
             DELETES: f"{handle.topic}+{handle.unique_key}",
         }
         encoded = encode_properties(properties).encode("utf-8", "replace")
-        append = Append(handle.topic, 0, BODY, encoded, tags_code(TAG), 0, 0, now_ms, connection.peer_host)
+        append = Append(handle.topic, 0, BODY, encoded, tags_code(TAG), 0, 0, now_ms, source.peer_host)
         try:
             refusal = self._defer(append, properties, now_ms)
         except RequestError:

@@ -20,8 +20,8 @@ from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.messages import SendMessages, any_queue
 from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -65,49 +65,47 @@ class ReplyProcessor:
         """Return the handler for each request code that this processor serves."""
         return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply_v2}
 
-    def reply(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
+    def reply(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
         """Serve SEND_REPLY_MESSAGE (324)."""
-        return self._reply(connection, command, command.header(SendMessageHeader))
+        return self._reply(source, command, command.header(SendMessageHeader))
 
-    def reply_v2(
-        self, connection: Connection, command: RemotingCommand
-    ) -> Awaitable[RemotingCommand] | RemotingCommand:
+    def reply_v2(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
         """Serve SEND_REPLY_MESSAGE_V2 (325)."""
-        return self._reply(connection, command, command.header(SendMessageV2Header))
+        return self._reply(source, command, command.header(SendMessageV2Header))
 
     def _reply(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader
     ) -> Awaitable[RemotingCommand] | RemotingCommand:
         try:
-            topic = self._topic_for(connection, command, header)
+            topic = self._topic_for(source, command, header)
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, self._responses.ext)
-        return self._push_and_store(connection, command, header, topic)
+        return self._push_and_store(source, command, header, topic)
 
     async def _push_and_store(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> RemotingCommand:
         properties = decode_properties(header.properties)
-        remark = await self._replies.push(header, properties, command.body, connection.peer)
+        remark = await self._replies.push(header, properties, command.body, source.peer)
         queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
         response = SendMessageResponseHeader(NOT_STORED, queue_id, 0)
         if self._stores_replies:
             stored = replace(header, properties=encode_properties(properties), queue_id=queue_id)
-            response = await self._store(connection, command, stored, topic) or response
+            response = await self._store(source, command, stored, topic) or response
         code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
         return RemotingCommand.response(code, remark, self._responses.ext | response.to_ext())
 
     async def _store(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+        self, source: RequestSource, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> SendMessageResponseHeader | None:
         """Store the reply, and return where; None if the store refused it."""
         try:
-            append, _, queue_id = self._messages.single(connection, command, header, topic)
+            append, _, queue_id = self._messages.single(source, command, header, topic)
         except RequestError as refusal:
-            log.debug("reply not stored peer=%s reason=%s", connection.peer, refusal.remark)
+            log.debug("reply not stored peer=%s reason=%s", source.peer, refusal.remark)
             return None
         status = await self._puts.put(append)
         if status not in STORED:
-            log.debug("reply not stored peer=%s status=%s", connection.peer, status.name)
+            log.debug("reply not stored peer=%s status=%s", source.peer, status.name)
             return None
         return SendMessageResponseHeader(self._responses.message_ids([append]), queue_id, append.queue_offset)

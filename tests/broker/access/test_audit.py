@@ -12,8 +12,8 @@ from skylarkmq.broker.access.config import AuditConfig
 from skylarkmq.broker.access.gate import Gate
 from skylarkmq.broker.access.requests.table import Requirement
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -46,7 +46,7 @@ class Accounts:
 
     checks_data = True
 
-    def check(self, _connection: Connection, command: RemotingCommand, _requirement: Requirement) -> Caller:
+    def check(self, _source: RequestSource, command: RemotingCommand, _requirement: Requirement) -> Caller:
         if command.ext_fields().get("topic") == "Forbidden":
             raise RequestError(ResponseCode.NO_PERMISSION, "no\nway")
         return ADMIN
@@ -71,11 +71,11 @@ class Audited:
         self.dispatcher.register(others, lambda *_: RemotingCommand.response(), self.pool)
         self.peer = Peer(self.dispatcher)
 
-    def _refuse_account(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _refuse_account(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         keys = f"secretKey={command.ext_fields()['secretKey']}"
         raise RequestError(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, f"{keys} length should longer than 6")
 
-    def _create(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand | None]:
+    def _create(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand | None]:
         name = command.ext_fields()["topic"]
 
         async def created() -> RemotingCommand:

@@ -9,8 +9,8 @@ from skylarkmq.broker.access.gate import Control
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
 from skylarkmq.broker.access.requests.table import NAMESRV_REQUIREMENTS, Requirement, requirement_of
 from skylarkmq.broker.access.security_config import parse_mapping
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -29,8 +29,8 @@ class BrokerControl:
 
     checks_data = True
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
-        assert connection.host
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
+        assert source.host
         assert requirement.changes
         account = command.ext_fields().get("AccessKey", "")
         if account != "root":

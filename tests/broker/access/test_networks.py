@@ -10,8 +10,8 @@ from skylarkmq.broker.access.networks import AdminNetworks
 from skylarkmq.broker.access.requests.table import NAMESRV_REQUIREMENTS, REGISTRATION, Requirement, requirement_of
 from skylarkmq.broker.base.address_ranges import Network
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.peer import Peer
@@ -28,8 +28,8 @@ class Fixed:
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
 
-    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
-        assert connection.host
+    def check(self, source: RequestSource, command: RemotingCommand, requirement: Requirement) -> Caller:
+        assert source.host
         assert requirement.code == command.code
         return self.caller
 
@@ -49,7 +49,7 @@ def response_to(
     """Return code and remark of the response to a request from this address."""
     dispatcher = Dispatcher()
     dispatcher.guard = Gate(Fixed(caller), [AdminNetworks(networks)])
-    dispatcher.register([code], lambda _connection, _command: RemotingCommand.response(), Pool("admin", 10))
+    dispatcher.register([code], lambda _source, _command: RemotingCommand.response(), Pool("admin", 10))
     response = Peer(dispatcher, address=(host, 4321)).call(RemotingCommand.request(code))
     return response.code, response.remark
 
@@ -109,7 +109,7 @@ async def test_runs_of_sends_are_not_checked() -> None:
     dispatcher.guard = gate
     runs: list[int] = []
 
-    def serve_run(_connection: Connection, commands: object, at: int) -> int:
+    def serve_run(_source: RequestSource, commands: object, at: int) -> int:
         runs.append(at)
         return len(commands)  # type: ignore[arg-type] # a list of commands
 

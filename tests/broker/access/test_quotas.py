@@ -16,6 +16,7 @@ from skylarkmq.broker.remoting.admission import OVERLOAD, Pool
 from skylarkmq.broker.remoting.connection import HELD_READ_BYTES, HELD_S, Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher, MustWait
 from skylarkmq.broker.remoting.read_scheduling import RECEIVE_BUFFER_BYTES
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -289,7 +290,7 @@ async def test_a_held_connection_serves_its_requests_later_and_in_order() -> Non
     peer = Peer(dispatcher)
     served: list[int] = []
 
-    def serve(_connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def serve(_source: RequestSource, command: RemotingCommand) -> RemotingCommand:
         served.append(command.opaque)
         return RemotingCommand.response()
 

@@ -13,7 +13,7 @@ from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.app.in_process import SMALL, free_ports
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.clients.sdk.base.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
@@ -42,7 +42,7 @@ class OneAccount:
         self._caller = Caller(GOOD.access_key, Proof.SIGNATURE)
         self.checked = 0
 
-    def check(self, _connection: Connection, command: RemotingCommand, _requirement: Requirement) -> Caller:
+    def check(self, _source: RequestSource, command: RemotingCommand, _requirement: Requirement) -> Caller:
         self.checked += 1
         signed = signed_parts(command)
         if signed is None or signed.access_key != GOOD.access_key or not self._key.has_signed(signed, command.body):

@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq.broker.delivery.arrivals import SLICE_PULLS, SWEEP_THRESHOLD, Arrivals, ParkedPull, end_of_wait
 from skylarkmq.broker.remoting.admission import Pool
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from tests.harness.timers import Timers
 
 
@@ -31,7 +31,7 @@ class Waiting:
         by: str = "c",
     ) -> ParkedPull:
         matches = None if tag is None else lambda code: code == tag
-        pull = ParkedPull(connection(by), "T", queue_id, offset, matches, lambda: self.resumed.append(name), 100)
+        pull = ParkedPull(source(by), "T", queue_id, offset, matches, lambda: self.resumed.append(name), 100)
         self.arrivals.park(pull, wait_ms)
         return pull
 
@@ -40,9 +40,9 @@ class Waiting:
         return resumed
 
 
-def connection(name: str) -> Connection:
-    """Return an object that stands for a connection; arrivals use only its identity."""
-    return cast(Connection, name)
+def source(name: str) -> RequestSource:
+    """Return an object that stands for a source; arrivals use only its identity."""
+    return cast(RequestSource, name)
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_an_arrival_wakes_matching_pulls_in_the_order_of_parking(waiting: Waitin
 
 
 def test_a_parked_pull_counts_in_its_pool_until_it_is_resumed(waiting: Waiting) -> None:
-    """However it ends: by an arrival, by its deadline, or with its connection."""
+    """However it ends: by an arrival, by its deadline, or with its source."""
     for name, by in (("a", "c"), ("b", "c"), ("c", "d")):
         waiting.park(name, by=by, offset=0 if name == "a" else 7)
     assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (3, 300)
     waiting.arrivals.arrived("T", 0, 5, [1])
     assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (2, 200)
-    waiting.arrivals.forget(connection("d"))
+    waiting.arrivals.forget(source("d"))
     assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (1, 100)
     waiting.timers.advance_ms(1000)
     assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (0, 0)
@@ -108,7 +108,7 @@ def test_many_pulls_are_resumed_a_slice_per_iteration(waiting: Waiting) -> None:
     waiting.arrivals.arrived("T", 0, 1, [0])
     assert waiting.resumed_names() == [str(number) for number in range(SLICE_PULLS)]
     waiting.arrivals.arrived("T", 0, 1, [0])
-    waiting.arrivals.forget(connection("gone"))
+    waiting.arrivals.forget(source("gone"))
     waiting.timers.advance_ms(0)
     rest = waiting.resumed_names()
     assert sorted(rest, key=int) == [str(n) for n in range(SLICE_PULLS, 3 * SLICE_PULLS) if n != 2 * SLICE_PULLS]
@@ -129,8 +129,8 @@ def test_pulls_of_a_closed_connection_are_dropped(waiting: Waiting) -> None:
     waiting.park("mine", by="gone")
     waiting.park("mine too", by="gone", queue_id=1)
     waiting.park("another's", by="there")
-    waiting.arrivals.forget(connection("gone"))
-    waiting.arrivals.forget(connection("gone"))
+    waiting.arrivals.forget(source("gone"))
+    waiting.arrivals.forget(source("gone"))
     waiting.timers.advance_ms(5000)
     assert waiting.resumed_names() == ["another's"]
     assert waiting.arrivals.statistics().dropped == 2
@@ -138,8 +138,8 @@ def test_pulls_of_a_closed_connection_are_dropped(waiting: Waiting) -> None:
 
 def test_a_pull_may_be_parked_again_while_others_are_being_woken(waiting: Waiting) -> None:
     """A resumed pull may park a new one for the same queue; the current arrival does not wake it."""
-    again = ParkedPull(connection("c"), "T", 0, 0, None, lambda: waiting.resumed.append("again"))
-    first = ParkedPull(connection("c"), "T", 0, 0, None, lambda: waiting.arrivals.park(again, 1000))
+    again = ParkedPull(source("c"), "T", 0, 0, None, lambda: waiting.resumed.append("again"))
+    first = ParkedPull(source("c"), "T", 0, 0, None, lambda: waiting.arrivals.park(again, 1000))
     waiting.arrivals.park(first, 1000)
     waiting.arrivals.arrived("T", 0, 1, [0])
     assert waiting.resumed_names() == []
@@ -147,8 +147,8 @@ def test_a_pull_may_be_parked_again_while_others_are_being_woken(waiting: Waitin
 
 
 def test_a_resumed_pull_that_closes_a_connection_drops_its_other_pulls(waiting: Waiting) -> None:
-    """If resuming a pull closes a connection, the other pulls of that connection are not resumed."""
-    killer = ParkedPull(connection("c"), "T", 0, 0, None, lambda: waiting.arrivals.forget(connection("c")))
+    """If resuming a pull closes a source, the other pulls of that source are not resumed."""
+    killer = ParkedPull(source("c"), "T", 0, 0, None, lambda: waiting.arrivals.forget(source("c")))
     waiting.arrivals.park(killer, 1000)
     waiting.park("victim")
     waiting.arrivals.arrived("T", 0, 1, [0])
@@ -185,7 +185,7 @@ def test_any_sequence_of_events_resumes_or_drops_each_pull_once() -> None:
     """A random walk over parking, arrivals, time and lost connections agrees with a model: a list of waiting pulls."""
     rng = random.Random(3)
     waiting = Waiting()
-    model: dict[str, tuple[int, str, float]] = {}  # name -> queue, connection, deadline
+    model: dict[str, tuple[int, str, float]] = {}  # name -> queue, source, deadline
 
     def gone(names: list[str]) -> list[str]:
         for name in names:
@@ -210,10 +210,10 @@ def test_any_sequence_of_events_resumes_or_drops_each_pull_once() -> None:
                     [n for n, entry in model.items() if entry[2] <= round(waiting.timers.now * 1000, 3)]
                 )
             case _ if rng.random() < 0.2:
-                waiting.arrivals.forget(connection(by))
+                waiting.arrivals.forget(source(by))
                 gone([n for n, entry in model.items() if entry[1] == by])
         assert waiting.pool.pending == waiting.arrivals.statistics().parked == len(model)
-    tables: Any = (waiting.arrivals._queues, waiting.arrivals._connections)
+    tables: Any = (waiting.arrivals._queues, waiting.arrivals._sources)
     assert [sum(map(len, table.values())) for table in tables] == [len(model)] * 2
 
 
@@ -227,7 +227,7 @@ def test_topics_contains_the_topics_with_pulls_or_watchers(waiting: Waiting) -> 
     assert set(topics) == {"T", "S"}
     waiting.arrivals.arrived("T", 0, 5, [1])
     assert set(topics) == {"T", "S"}
-    waiting.arrivals.forget(connection("d"))
+    waiting.arrivals.forget(source("d"))
     assert set(topics) == {"S"}
 
 

@@ -1,31 +1,31 @@
-"""Client sessions: the connection is the identity; which changes must be notified to a group, and which not."""
+"""Client sessions: the channel is the identity; which changes must be notified to a group, and which not."""
 
 from typing import cast
 
 import pytest
 
 from skylarkmq.broker.metadata.client_sessions import EXPIRY_MS, ClientMember, ClientSessions
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import ClientChannel
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.filters.tag import subscribe
 from tests.harness.broker_parts import GROUP, TOPIC, consumer
 
 
 class Named:
-    """A stand-in for a connection: sessions use its identity, and its peer for the log."""
+    """A stand-in for a channel: sessions use its identity, and its peer for the log."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
 
-def connection(name: str) -> Connection:
-    return cast(Connection, Named(name))
+def channel(name: str) -> ClientChannel:
+    return cast(ClientChannel, Named(name))
 
 
-A, B = connection("a"), connection("b")
+A, B = channel("a"), channel("b")
 
 
-def member(at: Connection, client_id: str = "c1", seen_ms: int = 0) -> ClientMember:
+def member(at: ClientChannel, client_id: str = "c1", seen_ms: int = 0) -> ClientMember:
     return ClientMember(at, client_id, "JAVA", 479, seen_ms)
 
 
@@ -46,7 +46,7 @@ def topics(sessions: ClientSessions) -> dict[str, int]:
 
 
 def test_only_the_first_heartbeat_of_a_connection_is_a_change(sessions: ClientSessions) -> None:
-    """The second has no change; the same client id on another connection is another member."""
+    """The second has no change; the same client id on another channel is another member."""
     assert sessions.join_consumers(consumer(), member(A))
     assert not sessions.join_consumers(consumer(), member(A))
     assert sessions.join_consumers(consumer(), member(B))
@@ -54,7 +54,7 @@ def test_only_the_first_heartbeat_of_a_connection_is_a_change(sessions: ClientSe
 
 
 def test_another_client_id_on_a_connection_replaces_the_previous_one(sessions: ClientSessions) -> None:
-    """One connection is one member."""
+    """One channel is one member."""
     sessions.join_consumers(consumer(), member(A))
     sessions.join_consumers(consumer(), member(A, "c2"))
     assert ids(sessions) == ["c2"]
@@ -131,7 +131,7 @@ def test_a_client_expires_after_120_s_without_a_heartbeat(sessions: ClientSessio
 
 
 def test_a_heartbeat_without_subscriptions_keeps_the_known_ones(sessions: ClientSessions) -> None:
-    """It only refreshes the member; from a new connection it adds a member."""
+    """It only refreshes the member; from a new channel it adds a member."""
     sessions.join_consumers(consumer(), member(A, seen_ms=0), fingerprint=7)
     assert not sessions.refresh_consumers(consumer(), member(A, seen_ms=9))
     assert sessions.refresh_consumers(consumer(), member(B, seen_ms=9))
@@ -175,7 +175,7 @@ def test_of_two_members_with_one_client_id_the_last_to_join_is_found(sessions: C
     for last, other in ((B, A), (A, None)):
         found = group.member("c1")
         assert found is not None
-        assert found.connection is last
+        assert found.channel is last
         sessions.closed(last)
         assert list(group.members) == ([] if other is None else [other])
 
@@ -185,7 +185,7 @@ def test_members_with_different_subscriptions_are_logged(
 ) -> None:
     """A warning names two members and the difference, once a minute and group; equal members cause none."""
 
-    def heartbeat(at: Connection, client_id: str, expression: str, seen_ms: int) -> None:
+    def heartbeat(at: ClientChannel, client_id: str, expression: str, seen_ms: int) -> None:
         subscriptions = subscribe("t", expression, 1), subscribe("u", "*", 1)
         sessions.join_consumers(consumer(*subscriptions), member(at, client_id, seen_ms))
 

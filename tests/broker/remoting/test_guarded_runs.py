@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import ECHO, FAIL, EchoServer
@@ -29,7 +29,7 @@ class CountingGuard:
         assert response.opaque == command.opaque
         self.responded_to.append(command.opaque)
 
-    def admit(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def admit(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         if bytes(command.body) == BAD:
             self.refused.append(command.opaque)
             return RemotingCommand.response(ResponseCode.NO_PERMISSION, "refused")
@@ -37,11 +37,11 @@ class CountingGuard:
         return None
 
     def admit_run(
-        self, connection: Connection, commands: Sequence[RemotingCommand], at: int
+        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
     ) -> tuple[int, RemotingCommand | None]:
         end = at
         while end < len(commands) and end - at < MOST_AT_ONCE and commands[end].code == commands[at].code:
-            refusal = self.admit(connection, commands[end])
+            refusal = self.admit(source, commands[end])
             if refusal is not None:
                 return end, refusal
             end += 1
@@ -56,14 +56,14 @@ class Runs:
         self.offered: list[list[int]] = []
         self.served: list[int] = []
 
-    def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+    def serve(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> int:
         self.offered.append([command.opaque for command in commands[at:]])
         count = 0
         for command in commands[at : at + self.most]:
             if bytes(command.body) == b"leave":
                 break
             self.served.append(command.opaque)
-            connection.respond(command, RemotingCommand.response(remark="run"))
+            source.respond(command, RemotingCommand.response(remark="run"))
             count += 1
         return count
 
