@@ -102,7 +102,7 @@ class Broker:
         self._config = config
         self._alone = alone
         self._console_factory = console_factory
-        self._idle_state_inhibitor = IdleStateInhibitor(None, self.parts.server.selector)
+        self._idle_state_inhibitor = IdleStateInhibitor(None, self.parts.server.selector.read_scheduler)
         subscribe_parts(self.parts.settings, self.parts)
         self._running = AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
@@ -274,7 +274,7 @@ class Broker:
         hold_off_collector(running)
         use_huge_pages(running)
         if self._config.remoting.keep_cpus_awake:
-            self._idle_state_inhibitor = keep_cpus_awake(self.parts.server.selector, running)
+            self._idle_state_inhibitor = keep_cpus_awake(self.parts.server.selector.read_scheduler, running)
 
     # ----------------------------------------------------------------------------------------------------------- clocks
 

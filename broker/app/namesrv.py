@@ -53,9 +53,9 @@ class NamesrvParts:
         self._config = config = loaded.config
         self.settings = settings = LiveSettings(loaded, wall_ms)
         self.tls = ServerTls(config.tls)
-        self.server = NameServer(config.namesrv, config.remoting, tls=self.tls)
         self.audit = audit_log_of(config.audit)
         self.access = NamesrvAccess(config, self.audit)
+        self.server = NameServer(config.namesrv, config.remoting, tls=self.tls, may_open=self.access.quotas.may_open)
         self.access.quotas.attach(self.server.remoting.selector)
         self._use_gate()
         settings.subscribe(live_namesrv(config.namesrv), self.server.configure)

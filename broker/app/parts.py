@@ -47,18 +47,20 @@ class Parts:
         """Done once the daemon has to end, with the reason."""
         self.tls = ServerTls(config.tls)
         client_tls = client_context(config.outbound_tls, config.tls.mode)
-        self.server = RemotingServer(config.remoting, self.tls)
+        self.deliveries = DeliveryCounters()
+        self.usage = UsageControl(config.quotas, config.audit, self.deliveries.bytes)
+        self.server = RemotingServer(config.remoting, self.tls, self.usage.counted.may_open)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(loop, self.pools["pull"])
         self.store = MessageStore(
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
         self.files = TableFiles(config.store.store_path_root_dir / CONFIG_DIRECTORY)
-        self.deliveries = DeliveryCounters()
-        self.usage = UsageControl(config.quotas, config.audit, self.deliveries.bytes)
         self.tables = Tables(tables_config(config), wall_ms, self.usage.created)
         self.access = AccessControl(config, self.usage, self.files.saved)
-        self.registration = Registration(config, self.tables.topics, self.tls, client_tls, self.access.signer)
+        self.registration = Registration(
+            config, self.tables.topics, self.tls, client_tls, self.access.signer, self.usage.namesrv.may_open
+        )
         self.replication = Replication(config, self.store, self.tls, client_tls, self._fail)
         self.calls = ClientCalls()
         self._make_consumption(config)

@@ -22,7 +22,7 @@ from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Processor
-from skylarkmq.broker.remoting.request_source import ClientChannel
+from skylarkmq.broker.remoting.request_source import ClientChannel, RequestSource
 from skylarkmq.broker.remoting.selector import RemotingStatistics
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.protocol.codes import RequestCode
@@ -54,6 +54,7 @@ class NameServer:
         remoting: RemotingConfig,
         now_ms: Callable[[], int] = monotonic_ms,
         tls: ServerTls | None = None,
+        may_open: Callable[[RequestSource], bool] | None = None,
     ) -> None:
         self._config = config
         self._now_ms = now_ms
@@ -62,8 +63,8 @@ class NameServer:
             forget_unlisted_topics=config.delete_topic_with_broker_registration, limits=_limits(config)
         )
         self.kv = KVConfig(config.kv_config_path, config.max_kv_config_bytes)
-        self.remoting = RemotingServer(remoting, tls)
-        self.remoting.selector.on_close(self._connection_lost)
+        self.remoting = RemotingServer(remoting, tls, may_open)
+        self.remoting.selector.registry.on_close(self._connection_lost)
         self._processors = NamesrvProcessors(config, self.routes, self.kv, now_ms)
         self._processors.register(self.remoting.dispatcher)
 
@@ -131,7 +132,7 @@ class NameServer:
         self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
 
     def _connection_lost(self, channel: ClientChannel) -> None:
-        stopping = not self.remoting.selector.accepting
+        stopping = not self.remoting.selector.registry.accepting
         for broker in self.routes.connection_lost(channel):
             log.log(
                 logging.DEBUG if stopping else logging.WARNING,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
@@ -32,12 +33,17 @@ log = logging.getLogger(__name__)
 
 
 class RemotingServer:
-    """A listening address, its selector and its processor table."""
+    """A listening address, its selector and its processor table. `may_open`: see `ConnectionRegistry`."""
 
-    def __init__(self, config: RemotingConfig, tls: ServerTls | None = None) -> None:
+    def __init__(
+        self,
+        config: RemotingConfig,
+        tls: ServerTls | None = None,
+        may_open: Callable[[Connection], bool] | None = None,
+    ) -> None:
         self.tls = tls or ServerTls(TlsConfig(mode=TlsMode.DISABLED))
         self.dispatcher = Dispatcher()
-        self.selector = Selector(self.dispatcher, config)
+        self.selector = Selector(self.dispatcher, config, may_open)
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -47,7 +53,7 @@ class RemotingServer:
     @property
     def is_listening(self) -> bool:
         """Return whether clients can connect: `start` has succeeded, and `stop` was not called."""
-        return bool(self._servers) and self.selector.accepting
+        return bool(self._servers) and self.selector.registry.accepting
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which was chosen by the kernel if `port` is 0. Raises OSError if binding fails."""
@@ -68,30 +74,31 @@ class RemotingServer:
         return bound
 
     def _open(self) -> TlsDetector:
-        return TlsDetector(self.selector, self.tls)
+        return TlsDetector(self.selector.new_connection(), self.selector.registry, self.tls)
 
     async def stop(self, pending: Callable[[], int], grace_s: float = 3.0) -> None:
         """Stop accepting, wait until `pending()` admitted requests have responses, then close all connections.
 
         On return every connection is closed and the close callbacks have run.
         """
-        self.selector.accepting = False
+        registry, writes = self.selector.registry, self.selector.pending_writes
+        registry.accepting = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for server in self._servers:
             server.close()
-        await _until(lambda: not pending() and not self.selector.backlog_bytes, grace_s)
-        for connection in list(self.selector.connections):
+        await _until(lambda: not pending() and not writes.backlog_bytes, grace_s)
+        for connection in list(registry.connections):
             connection.close()
             if connection.backlog_bytes:
                 connection.abort()  # its peer does not read
-        await _until(lambda: not self.selector.connections, grace_s)
-        self.selector.pending_writes.close()
+        await _until(lambda: not registry.connections, grace_s)
+        writes.close()
         log.info("stopped listening unanswered=%d", pending())
 
     def _scan_idle(self) -> None:
         loop = asyncio.get_running_loop()
-        self.selector.close_idle(loop.time())
+        self.selector.registry.close_idle(loop.time())
         self.tls.reload_certificates()
         self._idle_timer = loop.call_later(IDLE_SCAN_S, self._scan_idle)
 

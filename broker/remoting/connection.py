@@ -2,7 +2,7 @@
 
 All connections share one receive buffer and are scheduled fairly (`read_scheduling.py`). A read is handled completely
 before anything else happens: every complete frame in it is decoded and dispatched, and the responses leave at the end
-of the read batch (`selector.py`). A connection owns only the part of a frame that a read cut off. Writing is the task
+of the read batch (`read_batch.py`). A connection owns only the part of a frame that a read cut off. Writing is the task
 of its `ConnectionWriter` (`connection_writer.py`).
 
 A peer that does not read its responses is not read from either. If more than `peer_backlog_bytes` wait for one peer
@@ -10,7 +10,7 @@ A peer that does not read its responses is not read from either. If more than `p
 and its received frames are deferred. Both continue when the peer has taken all responses. Other connections are not
 affected. If the unread responses of all peers still reach twice `total_backlog_bytes` in memory, the connection with
 the most unread bytes is closed. A request processor can also pause reads from a connection (`pause_reads`) until the
-selector resumes all paused connections. The dispatcher holds a connection (`hold`) whose next request has to wait for a
+registry resumes all paused connections. The dispatcher holds a connection (`hold`) whose next request has to wait for a
 quota: the rest of its read is deferred in the same way, and served after that time.
 
 Both sides send requests on a connection. Responses to ours are matched by opaque. The peer's oneway requests get no
@@ -25,14 +25,13 @@ from fcntl import ioctl
 from struct import Struct
 from termios import FIONREAD
 from time import monotonic
-from typing import Final, Protocol, Self, cast
+from typing import Final, Self, cast
 
 from skylarkmq.broker.remoting.busy_polling import BusyPolling
-from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection_registry import ConnectionRegistry
 from skylarkmq.broker.remoting.connection_writer import ConnectionWriter
-from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, PartialFrames
-from skylarkmq.broker.remoting.pending_writes import PendingWrites
-from skylarkmq.broker.remoting.read_scheduling import ReadScheduler
+from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE
+from skylarkmq.broker.remoting.read_batch import STALL_S, ReadBatch
 from skylarkmq.protocol.codes import Flag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
@@ -40,8 +39,6 @@ from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
-STALL_S: Final = 0.01
-"""A read that took longer to serve delayed other connections."""
 BARE_COMMAND_BYTES: Final = 800
 """Memory of a deferred command without its body."""
 HELD_READ_BYTES: Final = 64 * 1024
@@ -56,74 +53,18 @@ _READY: Final = Struct("i")
 log = logging.getLogger(__name__)
 
 
-class RequestDispatcher(Protocol):
-    """The part of the dispatcher that reads need."""
-
-    def dispatch_from(self, connection: "Connection", commands: list[RemotingCommand], at: int) -> int:
-        """Serve the request at `at` and those after it that its processor takes along; return the index of the next,
-        which is `at` if the request has to wait."""
-
-    max_wait_s: float
-    """Seconds that requests may wait for their read without a check."""
-
-    def note_read_delay(self, waited_s: float) -> None:
-        """Record that the requests dispatched now waited so long; 0 ends this."""
-
-    def end_batch(self) -> None:
-        """Finish the work that was collected during a read batch."""
-
-    def run_after_responses(self) -> None:
-        """Do the work that no response waits for."""
-
-
-class Shared(Protocol):
-    """The part of the selector that connections need."""
-
-    dispatcher: RequestDispatcher
-    config: RemotingConfig
-    pending_writes: PendingWrites
-    read_scheduler: ReadScheduler
-    partial_frames: PartialFrames
-    busy_polling: BusyPolling
-    deferred_bytes: int
-    received_bytes: int
-    protocol_errors: int
-
-    def opened(self, connection: "Connection") -> bool:
-        """Register a new connection; return whether it may stay."""
-
-    def closed(self, connection: "Connection") -> None:
-        """Unregister a closed connection."""
-
-    def read(
-        self, connection: "Connection", commands: list[RemotingCommand], size: int = 0, waited_s: float = 0.0
-    ) -> None:
-        """Handle the commands of a read of `size` bytes, or deferred ones (`selector.py`)."""
-
-    def end_batch(self) -> None:
-        """Finish the work of the reads so far, and write the responses."""
-
-    def pause_reads(self, connection: "Connection") -> None:
-        """Pause reads from a connection until all paused connections are resumed."""
-
-    def is_read_paused(self, connection: "Connection") -> bool:
-        """Return whether a connection must not be read from."""
-
-    def is_paused_by_broker(self, connection: "Connection") -> bool:
-        """Return whether reads from a connection are paused until all are resumed."""
-
-    def enforce_unread_limit(self, now_s: float) -> None:
-        """Close a connection if the unread responses of all peers exceed their limit."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """One TCP connection, accepted or opened by us."""
 
-    def __init__(self, selector: Shared) -> None:
-        self._selector = selector
+    def __init__(self, batch: ReadBatch, registry: ConnectionRegistry["Connection"], busy_polling: BusyPolling) -> None:
+        self._batch = batch
+        self._scheduler = batch.scheduler
+        self._pending_writes = batch.pending_writes
+        self._registry = registry
+        self._busy_polling = busy_polling
         self._loop = asyncio.get_running_loop()
-        self._decoder = CommandDecoder(selector.config.max_frame_bytes)
-        self._writer = ConnectionWriter(selector.pending_writes, self)
+        self._decoder = CommandDecoder(batch.pending_writes.config.max_frame_bytes)
+        self._writer = ConnectionWriter(batch.pending_writes, self)
         self.write = self._writer.write
         self.write_regions = self._writer.write_regions
         self._deferred: list[RemotingCommand] = []
@@ -184,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = encode_host(host, port)
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         _no_delay(transport.get_extra_info("socket"))
-        if not self._selector.opened(self):
+        if not self._registry.opened(self):
             self._transport.abort()
 
     def secured(self, transport: asyncio.Transport) -> None:
@@ -194,29 +135,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return the window of the shared receive buffer; the read is handled before another connection reads."""
-        window = self._selector.read_scheduler.window
+        window = self._scheduler.window
         return window if self._last_hold_s is None else window[:HELD_READ_BYTES]
 
     def buffer_updated(self, size: int) -> None:
         """Handle one read; see the module docstring."""
-        selector = self._selector
+        scheduler = self._scheduler
         self.arrived_s = self.active_s = now_s = monotonic()  # also the loop's clock
-        selector.received_bytes += size
-        data = selector.read_scheduler.window[:size]
-        is_full = selector.read_scheduler.record_read(size, now_s)
+        data = scheduler.window[:size]
+        is_full = scheduler.record_read(size, now_s)
         if self._last_hold_s is not None:
             is_full = self._was_held_read_full(size, now_s, self._last_hold_s)
         if is_full and not self.paused and self._transport is not None:
             # uvloop would continue to read this connection only; other connections come first
             self._transport.pause_reading()
-            selector.read_scheduler.enqueue(self)
+            scheduler.enqueue(self)
         commands = self._decoder.feed_commands(data)
         if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.partial_frame_bytes:
-            selector.partial_frames.record_read(self, pending_bytes, now_s, is_new=bool(commands))
+            self._registry.partial_frames.record_read(self, pending_bytes, now_s, is_new=bool(commands))
         if commands:
-            selector.read(self, commands, size, now_s - selector.read_scheduler.began_s)
+            self._batch.run(self, commands, size, now_s - scheduler.began_s)
             if monotonic() - now_s > STALL_S:
-                selector.read_scheduler.record_stall(now_s)
+                scheduler.record_stall(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
 
@@ -224,11 +164,11 @@ class Connection(asyncio.BufferedProtocol):
         """Return whether a read of a connection that was held filled its smaller window; end that after HELD_S."""
         if now_s - last_hold_s > HELD_S:
             self._last_hold_s = None
-        return size >= min(HELD_READ_BYTES, len(self._selector.read_scheduler.window))
+        return size >= min(HELD_READ_BYTES, len(self._scheduler.window))
 
     def eof_received(self) -> bool:
         """Close after the responses written so far. Requests without a response get none, as with RocketMQ."""
-        self._selector.end_batch()
+        self._batch.end()
         if not self._writer.has_queued:
             return False
         self._writer.close()
@@ -247,13 +187,14 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.lost()
         self._release_hold()
         self._drop_deferred()
-        self._selector.read_scheduler.forget(self)
-        self._selector.partial_frames.forget(self)
+        self._scheduler.forget(self)
+        self._registry.partial_frames.forget(self)
+        self._batch.forget(self)
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
                 future.set_exception(ConnectionError(f"connection to {self.peer} lost: {exc or 'closed'}"))
-        self._selector.closed(self)
+        self._registry.closed(self)
 
     # --------------------------------------------------------------------------------------------------------- requests
 
@@ -263,13 +204,12 @@ class Connection(asyncio.BufferedProtocol):
         A request that cannot be decoded ends the stream, as bytes that are no frame do: nothing after it is handled.
         """
         writer = self._writer
-        selector = self._selector
-        config = selector.config
-        is_short = selector.pending_writes.backlog_bytes > config.total_backlog_bytes
+        config = self._pending_writes.config
+        is_short = self._pending_writes.backlog_bytes > config.total_backlog_bytes
         limit = 0 if is_short else config.peer_backlog_bytes
         if self._deferred and not self._is_resuming:
             limit = -1  # no request overtakes deferred ones
-        dispatch = selector.dispatcher.dispatch_from
+        dispatch = self._batch.dispatcher.dispatch_from
         at = 0
         while at < len(commands):
             if writer.gathered_bytes + writer.backlog_bytes > limit:
@@ -300,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count_deferred(self, size: int) -> None:
         self._deferred_bytes += size
-        self._selector.deferred_bytes += size
+        self._registry.deferred_bytes += size
 
     def hold(self, wait_s: float) -> None:
         """Pause reads for `wait_s` seconds, and then serve the deferred commands; the caller defers the first one."""
@@ -345,10 +285,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """Close because of invalid bytes, after the requests before them have their responses."""
-        self._selector.end_batch()
+        self._batch.end()
         if self._deferred or self.closed:
             return
-        self._selector.protocol_errors += 1
+        self._registry.protocol_errors += 1
         log.warning("closing connection peer=%s reason=%s", self.peer, error)
         self.close()
 
@@ -359,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def busy_poll(self, times: int = 1) -> int:
         """Start busy polling for the flush that this peer waits for, or for its next request (`busy_polling.py`)."""
-        return self._selector.busy_polling.begin(times)
+        return self._busy_polling.begin(times)
 
     # ---------------------------------------------------------------------------------------------- pauses and progress
 
@@ -369,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             self.paused = True
             self._transport.pause_reading()
             log.debug("pausing peer=%s backlog_bytes=%d", self.peer, self.backlog_bytes)
-        self._selector.enforce_unread_limit(self._loop.time())
+        self._registry.enforce_unread_limit(self._loop.time())
 
     def progressed(self) -> None:
         """Record activity: a peer that takes a long response slowly is not idle."""
@@ -389,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_resuming = True
         try:
             while self._deferred and not self.paused and not self.closed:
-                self._selector.read(self, self._take_deferred())  # no wait: they waited for their own peer
+                self._batch.run(self, self._take_deferred())  # no wait: they waited for their own peer
         finally:
             self._is_resuming = False
         if self._decoder.failure is not None:
@@ -401,9 +341,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.note_progress()
 
     def pause_reads(self) -> None:
-        """Pause reads until the selector resumes all paused connections; responses are still written."""
+        """Pause reads until the registry resumes all paused connections; responses are still written."""
         if not self.closed:
-            self._selector.pause_reads(self)
+            self._registry.pause_reads(self)
             cast(asyncio.Transport, self._transport).pause_reading()
 
     def resume_reading(self) -> None:
@@ -419,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_paused_by_broker(self) -> bool:
         """Return whether the broker has paused reads for a reason of its own."""
-        return self._selector.is_paused_by_broker(self)
+        return self._registry.is_paused_by_broker(self)
 
     @property
     def ready_bytes(self) -> int:
@@ -434,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def try_resume_reading(self) -> None:
         """Resume reads, unless they are paused for another reason."""
-        if not self.closed and not self.paused and not self._selector.is_read_paused(self):
+        if not self.closed and not self.paused and not self._registry.is_read_paused(self):
             cast(asyncio.Transport, self._transport).resume_reading()
 
     # ----------------------------------------------------------------------------------------------------- our requests

@@ -73,7 +73,12 @@ _NO_COMMANDS: Final[list[RemotingCommand]] = []
 
 
 class Dispatcher:
-    """The processor table."""
+    """The processor table.
+
+    Set after construction: processors with their callbacks (`register`, `register_run`, `at_run_end`, `at_batch_end`,
+    `after_responses`), because they are made with this dispatcher's `latencies`; and the guard, because a change of
+    settings replaces it.
+    """
 
     def __init__(self) -> None:
         self._table: dict[int, tuple[Processor, Pool]] = {}

@@ -39,7 +39,7 @@ class Outbound:
         self._signer = signer
         self._connect_timeout_s = connect_timeout_s
         self._selector = Selector(Dispatcher(), config)
-        self._selector.on_close(self._lost)
+        self._selector.registry.on_close(self._lost)
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
         self._close_listeners: list[Callable[[str], None]] = []
@@ -72,7 +72,7 @@ class Outbound:
         tls = None if self._tls is None else self._tls.latest()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(lambda: Connection(self._selector), host, port, ssl=tls)
+                _, connection = await loop.create_connection(self._selector.new_connection, host, port, ssl=tls)
         except TimeoutError as error:
             raise TimeoutError(f"no connection to {address} within {self._connect_timeout_s:g} s") from error
         except (ssl.SSLError, ConnectionResetError) as error:  # the latter from servers without TLS

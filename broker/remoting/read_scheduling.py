@@ -17,7 +17,7 @@ ROUND_BYTES.
 others. Rounds of a few small reads share one time, since separate ones would cost as much as the reads, unless a read
 took long (`record_stall`).
 
-Received bytes stay in the receive buffer until the read batch that handles them has ended (selector.py): they are
+Received bytes stay in the receive buffer until the read batch that handles them has ended (read_batch.py): they are
 excluded from the window, and the next read is placed after them.
 """
 
@@ -70,6 +70,7 @@ class ReadScheduler:
         self._reads = 0
         self._read_bytes = 0
         self._round_bytes = ROUND_BYTES
+        self.received_bytes = 0  # since the start
         self._waiting: dict[ReadableConnection, None] = {}
         self._rounds = 0
         self._filled = 0
@@ -85,6 +86,7 @@ class ReadScheduler:
         """Record a read of `size` bytes; return whether it filled the window, so that its connection has to be
         queued."""
         is_full = size >= self._window_bytes
+        self.received_bytes += size
         self._read_bytes += size
         if not self._is_started:
             self.began_s = now_s

@@ -13,7 +13,7 @@ import logging
 from typing import cast
 
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.remoting.connection_registry import ConnectionRegistry
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
 from skylarkmq.protocol.frame import TLS_HANDSHAKE
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 class TlsDetector(asyncio.BufferedProtocol):
     """The first protocol of an accepted connection."""
 
-    __slots__ = ("_connection", "_selector", "_tls", "_transport")
+    __slots__ = ("_connection", "_registry", "_tls", "_transport")
 
-    def __init__(self, selector: Selector, tls: ServerTls) -> None:
-        self._selector = selector
-        self._connection = Connection(selector)
+    def __init__(self, connection: Connection, registry: ConnectionRegistry[Connection], tls: ServerTls) -> None:
+        self._connection = connection
+        self._registry = registry
         self._tls = tls
 
     def __repr__(self) -> str:
@@ -37,14 +37,14 @@ class TlsDetector(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connection.connection_made(transport)
-        self._selector.expect_first_bytes(self._connection)
+        self._registry.expect_first_bytes(self._connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the first read: choose the protocol and hand the connection over."""
-        self._selector.first_bytes_received(self._connection)
+        self._registry.first_bytes_received(self._connection)
         tls, connection, transport = self._tls, self._connection, self._transport
         speaks_tls = connection.get_buffer(-1)[0] == TLS_HANDSHAKE
         refusal = tls.refusal(speaks_tls=speaks_tls)

@@ -28,7 +28,6 @@ import uvloop
 
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.tls import ServerTls
 from tests.harness.certificates import unverified_context
 from tests.harness.echo_server import ECHO, EchoServer
@@ -46,7 +45,7 @@ KINDS: Final = {
 def serve(kind: str, pipe: Pipe) -> None:
     """Echo until the pipe closes; respond to each word on the pipe with the CPU time so far, in seconds."""
     if kind == "bare":
-        RemotingServer._open = lambda self: Connection(self.selector)  # type: ignore[assignment, method-assign, return-value] # no detection
+        RemotingServer._open = lambda self: self.selector.new_connection()  # type: ignore[assignment, method-assign, return-value] # no detection
     uvloop.run(_serve(kind, pipe))
 
 

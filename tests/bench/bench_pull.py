@@ -86,7 +86,7 @@ async def feed(peer: Peer, frames: Iterable[bytes], first: int = 1) -> None:
     for number, data in enumerate(frames, first):
         peer.connection.get_buffer(-1)[: len(data)] = data
         peer.connection.buffer_updated(len(data))
-        peer.selector.end_batch()
+        peer.selector.batch.end()
         if number % LOOP_TURN == 0:
             await asyncio.sleep(0)
 

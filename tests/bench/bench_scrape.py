@@ -27,7 +27,6 @@ from skylarkmq.broker.app.daemon import Broker
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.metadata.client_sessions import ClientMember
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import VERSION
 from skylarkmq.protocol.filters.tag import subscribe
@@ -96,7 +95,7 @@ def fill(broker: Broker, options: argparse.Namespace) -> None:
     for number in range(options.groups):
         group, topic = f"group-{number}", name_of(number % options.topics)
         broker.parts.tables.groups.find_or_create(group)
-        connection = Connection(broker.parts.server.selector)
+        connection = broker.parts.server.selector.new_connection()
         member = ClientMember(connection, f"client-{number}", "JAVA", VERSION, time.monotonic_ns() // 1_000_000)
         broker.parts.tables.sessions.join_consumers(consumer(subscribe(topic, "*", 1), group=group), member)
         broker.parts.tables.sessions.join_producers(f"producer-{number}", member)

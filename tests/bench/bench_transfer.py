@@ -133,7 +133,7 @@ async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, i
     requester = multiprocessing.get_context("fork").Process(target=request_runs, args=(port, size, responses))
     requester.start()
     gone = asyncio.Event()
-    server.selector.on_close(lambda _: gone.set())
+    server.selector.registry.on_close(lambda _: gone.set())
     begin = time.process_time_ns()
     await gone.wait()
     spent = time.process_time_ns() - begin

@@ -54,8 +54,8 @@ def staged_read(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     commands = CommandDecoder().feed_commands(data)
     decoded = clock()
     watch.take()
-    side.selector.read(side.connection, commands)
-    side.selector.end_batch()
+    side.selector.batch.run(side.connection, commands)
+    side.selector.batch.end()
     took = clock() - decoded
     spent = watch.take()
     spent["rest"] = took - spent["encode"] - spent["store"] - spent["commit"] - spent["response"]

@@ -145,7 +145,7 @@ class Profile:
             data = b"".join(self._frames[at : at + count])
             self._connection.get_buffer(-1)[: len(data)] = data
             self._connection.buffer_updated(len(data))
-            self._parts.selector.end_batch()
+            self._parts.selector.batch.end()
 
     def _read_one_by_one(self) -> None:
         runs = self._parts.dispatcher._runs

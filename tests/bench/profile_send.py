@@ -36,7 +36,6 @@ from skylarkmq.broker.processors.send.checks import SendConfig
 from skylarkmq.broker.processors.send.messages import FastPathSend
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.remoting.selector import Selector
@@ -119,7 +118,7 @@ class SendSide:
         production.register(dispatcher)
         self.selector = Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(("127.0.0.1", 40000))
-        self.connection = Connection(self.selector)
+        self.connection = self.selector.new_connection()
         self.connection.connection_made(self.transport)
 
     def read(self, data: bytes) -> None:
@@ -137,7 +136,7 @@ class SendSide:
         rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[:size]
         self.connection.buffer_updated(size)
-        self.selector.end_batch()
+        self.selector.batch.end()
 
 
 class Stopwatch:
@@ -184,7 +183,7 @@ def staged_read(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     frames, others = side.responses.stored_all(sends)
     side.connection.write(frames)
     marks.append(clock())
-    side.selector.flush()
+    side.selector.pending_writes.flush()
     marks.append(clock())
     assert frames
     assert not others

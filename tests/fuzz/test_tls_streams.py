@@ -50,7 +50,7 @@ class Conversation:
     def __init__(self, choice: random.Random, tls: ServerTls) -> None:
         self.choice = choice
         self.selector = Selector(Dispatcher(), RemotingConfig())
-        self.transport = Transport(TlsDetector(self.selector, tls))
+        self.transport = Transport(TlsDetector(self.selector.new_connection(), self.selector.registry, tls))
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.engine = CONTEXT.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.answered = bytearray()
@@ -65,7 +65,7 @@ class Conversation:
             size = self.choice.choice((1, 5, 100, 4_000, 70_000, len(sent)))
             self.transport.feed(bytes(sent[:size]))
             del sent[:size]
-        self.selector.flush()
+        self.selector.pending_writes.flush()
         self.incoming.write(bytes(self.transport.written))
         self.transport.written.clear()
 
@@ -85,7 +85,7 @@ class Conversation:
     def end(self) -> None:
         self.transport.closing = True
         self.transport.protocol.connection_lost(None)
-        assert not self.selector.connections
+        assert not self.selector.registry.connections
 
 
 def exchange_requests(conversation: Conversation, requests: int) -> int:

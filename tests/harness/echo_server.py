@@ -73,7 +73,7 @@ class EchoServer:
     @property
     def connection(self) -> Connection:
         """Return the only open connection."""
-        (connection,) = self.selector.connections
+        (connection,) = self.selector.registry.connections
         return connection
 
     def has_handled(self, count: int) -> bool:

@@ -2,7 +2,7 @@
 
     async with FileLine(config) as line:
         line.connection.write_regions([line.file.region(0, 100_000)])
-        line.selector.flush()
+        line.selector.pending_writes.flush()
         await line.read(100_000)
 
 The peer reads only when the test calls `read`; both kernels buffer little. Regions with `is_hot=False` claim not to be
@@ -98,7 +98,7 @@ class FileLine:
         self.connection: Connection
 
     def _accept(self) -> Connection:
-        connection = Connection(self.selector)
+        connection = self.selector.new_connection()
         self._accepted.set_result(connection)
         return connection
 
@@ -109,7 +109,7 @@ class FileLine:
         self.peer.setblocking(False)
         await loop.sock_connect(self.peer, self._server.sockets[0].getsockname())
         self.connection = await self._accepted
-        await until(lambda: self.selector.connections)
+        await until(lambda: self.selector.registry.connections)
         transport = self.connection._transport
         assert transport is not None
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
@@ -122,7 +122,7 @@ class FileLine:
         self.peer.close()
         assert self._server is not None
         self._server.close()
-        await until(lambda: self.connection not in self.selector.connections)
+        await until(lambda: self.connection not in self.selector.registry.connections)
         self.selector.pending_writes.close()
         self.file.close()
 

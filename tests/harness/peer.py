@@ -10,7 +10,6 @@ import asyncio
 from typing import Any
 
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.protocol.command import RemotingCommand
@@ -63,7 +62,7 @@ class Peer:
         self._dispatcher = dispatcher
         self.selector = selector or Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(address)
-        self.connection = Connection(self.selector)
+        self.connection = self.selector.new_connection()
         self.connection.connection_made(self.transport)
         self._decoder = FrameDecoder()
         self._opaque = 0
@@ -81,7 +80,7 @@ class Peer:
         rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[: len(data)]
         self.deliver(data)
-        self.selector.end_batch()
+        self.selector.batch.end()
         self.take()
 
     def deliver(self, data: bytes) -> None:
@@ -91,7 +90,7 @@ class Peer:
 
     def take(self) -> list[RemotingCommand]:
         """Decode the frames written since the last call, add them to `received`, and return them."""
-        self.selector.flush()
+        self.selector.pending_writes.flush()
         frames = self._decoder.feed(memoryview(bytes(self.transport.written)))
         self.transport.written.clear()
         commands = [command for frame in frames if (command := decode_command(frame)) is not None]

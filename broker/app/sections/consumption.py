@@ -92,8 +92,8 @@ class Consumption:
     def attach(self, selector: Selector) -> None:
         """Follow closed connections, and changes of topics and groups."""
         topics, groups, pulls = self._tables.topics, self._tables.groups, self.pulls
-        selector.on_close(self._arrivals.forget)
-        selector.on_close(self.clients.channel_closed)
+        selector.registry.on_close(self._arrivals.forget)
+        selector.registry.on_close(self.clients.channel_closed)
         topics.on_change(lambda: pulls.fall_behind.keep_existing(topics.find))
         topics.on_change(pulls.invalidate)
         groups.on_change(pulls.invalidate)

@@ -87,8 +87,9 @@ class Production:
 
     def attach(self, dispatcher: Dispatcher, selector: Selector) -> None:
         """Send responses when the store has decided, and pause producers while the flush is too far behind."""
-        self._store.flush.on_settled = selector.flush_responses
-        self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
+        self._store.flush.on_settled = selector.batch.flush_responses
+        resume_reads = selector.registry.resume_paused_reads
+        self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, resume_reads)
 
 
 def production_config(config: DaemonConfig) -> ProductionConfig:

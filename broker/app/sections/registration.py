@@ -5,6 +5,8 @@ name_server  the embedded name server; None: `namesrvAddr` names others
 registrar    keeps the broker registered
 """
 
+from collections.abc import Callable
+
 from skylarkmq.broker.app.sections.addresses import address_text, advertised_address
 from skylarkmq.broker.config.sections import LOOPBACK, DaemonConfig, is_wildcard
 from skylarkmq.broker.metadata.topics import TopicTable
@@ -12,13 +14,15 @@ from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
 from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.remoting.outbound import Outbound
+from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.protocol.headers.namesrv import RegisterBrokerHeader
 from skylarkmq.protocol.signature import Signer
 
 
 class Registration:
-    """The registration of one broker with its `topics`. `signer` signs its requests; None: they are not signed."""
+    """The registration of one broker with its `topics`. `signer` signs its requests; None: they are not signed. `may_open`:
+    whether a new connection to the embedded name server may stay."""
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Registration:
         server_tls: ServerTls,
         client_tls: ReloadingContext | None,
         signer: Signer | None,
+        may_open: Callable[[RequestSource], bool],
     ) -> None:
         self._topics = topics
         self.outbound = Outbound(config.remoting, client_tls, signer=signer)
@@ -34,7 +39,7 @@ class Registration:
         self.addresses = config.broker.namesrv_addresses
         """The name servers: `host:port` each."""
         if config.namesrv is not None:
-            self.name_server = NameServer(config.namesrv, config.remoting, tls=server_tls)
+            self.name_server = NameServer(config.namesrv, config.remoting, tls=server_tls, may_open=may_open)
             self.addresses = (embedded_address(config.namesrv),)
         self.registrar = Registrar(
             self.outbound,

@@ -31,15 +31,15 @@ class ClientQuotas:
     def __init__(self, config: QuotaConfig, refusals: Refusals) -> None:
         self.quotas = Quotas(of_clients(config), refusals, time.monotonic_ns)
         self._counted = CountedQuotas(of_clients(config), refusals)
+        self.may_open = self._counted.may_open
 
     def __repr__(self) -> str:
         return f"<ClientQuotas {self.quotas!r} {self._counted!r}>"
 
     def attach(self, selector: Selector) -> None:
-        """Count the connections of a port."""
-        selector.may_open = self._counted.may_open
-        selector.on_close(self._counted.closed)
-        selector.on_close(self.quotas.forget)
+        """Follow the closed connections of a port that was made with `may_open`."""
+        selector.registry.on_close(self._counted.closed)
+        selector.registry.on_close(self.quotas.forget)
 
     def configure(self, config: QuotaConfig) -> None:
         """Apply these quotas from now on."""
@@ -106,13 +106,13 @@ class UsageControl:
         return [Kept(self.created, CREATED_NAMES_FILE, decode_created_names)]
 
     def attach(self, selector: Selector, name_server: NameServer | None, tables: Tables, arrivals: Arrivals) -> None:
-        """Count what clients use. `name_server`: the embedded one, if there is one."""
+        """Count what clients use. Both ports were made with `may_open`. `name_server`: the embedded one, if there is
+        one."""
         if name_server is not None:
             self.namesrv.attach(name_server.remoting.selector)
         self._arrivals = arrivals
-        selector.may_open = self.counted.may_open
-        selector.on_close(self.counted.closed)
-        selector.on_close(self.quotas.forget)
+        selector.registry.on_close(self.counted.closed)
+        selector.registry.on_close(self.quotas.forget)
         tables.topics.on_delete(self.created.topics.forget)
         tables.topics.on_delete(self.quotas.forget_topic)
         tables.groups.on_delete(self.created.groups.forget)

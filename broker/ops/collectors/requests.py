@@ -98,7 +98,7 @@ class RequestCollector:
         yield Value("skylark_transfer_cut_total", (), figures["cut"])
 
     def _unfinished(self) -> Steps:
-        now = self._server.selector.partial_frames.statistics()
+        now = self._server.selector.registry.partial_frames.statistics()
         yield Value("skylark_unfinished_bytes", (), now.bytes)
         yield Value("skylark_unfinished_limit_bytes", (), now.limit_bytes)
         yield Value("skylark_unfinished_waiting", (), now.waiting)

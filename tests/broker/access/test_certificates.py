@@ -76,7 +76,7 @@ async def subjects_seen(tls: TlsConfig, made: Certificates, own: Pair | None) ->
     context = made.client_context(own)
     async with EchoServer(tls=ServerTls(tls)) as server, await RawPeer.connect(server.port, tls=context) as peer:
         await peer.call(ECHO)
-        return [connection.certificate_subject for connection in server.selector.connections]
+        return [connection.certificate_subject for connection in server.selector.registry.connections]
 
 
 def certificate(made: Certificates, directory: Path, subject: str) -> Pair:
@@ -128,6 +128,6 @@ async def test_a_plain_connection_has_no_subject() -> None:
     """It has no certificate."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
         await peer.call(ECHO)
-        (connection,) = server.selector.connections
+        (connection,) = server.selector.registry.connections
         assert isinstance(connection, Connection)
         assert connection.certificate_subject is None

@@ -9,8 +9,10 @@ from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.counted_quotas import CountedQuotas
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.requests.table import requirement_of
+from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -25,11 +27,9 @@ async def test_an_address_may_have_its_number_of_connections() -> None:
     refusals = Refusals()
     counted = CountedQuotas(QuotaConfig(quota_client_connections=2), refusals)
     dispatcher = Dispatcher()
-    first = Peer(dispatcher)
-    selector = first.selector
-    counted.may_open(first.connection)
-    selector.may_open = counted.may_open
-    selector.on_close(counted.closed)
+    selector = Selector(dispatcher, RemotingConfig(), counted.may_open)
+    selector.registry.on_close(counted.closed)
+    first = Peer(dispatcher, selector)
     Peer(dispatcher, selector)
     third = Peer(dispatcher, selector)
     assert third.transport.closing

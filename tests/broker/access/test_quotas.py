@@ -348,10 +348,10 @@ async def test_a_held_connection_that_is_closed_serves_nothing_more() -> None:
     dispatcher.register([RequestCode.SEND_MESSAGE_V2], lambda *_: RemotingCommand.response(), Pool("send", 100))
     quotas = Quotas(config, Refusals(), lambda: round(peer.connection.arrived_s * NANOS))
     dispatcher.guard = Gate(None, pacing=quotas)
-    peer.selector.on_close(quotas.forget)
+    peer.selector.registry.on_close(quotas.forget)
     peer.send(send(), send())
     assert repr(quotas) == "<Quotas ['client'] reserved=1>"
     assert peer.selector.statistics().held == 1
     peer.connection.connection_lost(None)
-    assert (peer.connection.is_held, peer.selector.deferred_bytes) == (False, 0)
+    assert (peer.connection.is_held, peer.selector.registry.deferred_bytes) == (False, 0)
     assert repr(quotas) == "<Quotas ['client'] reserved=0>"

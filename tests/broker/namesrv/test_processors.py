@@ -282,7 +282,7 @@ async def test_a_lost_connection_removes_its_broker_at_once(namesrv: RunningName
     broker = await namesrv.peer()
     await register(broker, "T", "U")
     lost = asyncio.Event()
-    namesrv.server.remoting.selector.on_close(lambda _: lost.set())
+    namesrv.server.remoting.selector.registry.on_close(lambda _: lost.set())
     await broker.close()
     async with asyncio.timeout(WAIT_LIMIT_S):
         await lost.wait()

@@ -45,7 +45,7 @@ async def test_a_stop_waits_for_admitted_requests() -> None:
         opaque = peer.send_request(WAIT, body=b"patience")
         await peer.call(ECHO)
         lost: list[object] = []
-        server.selector.on_close(lost.append)
+        server.selector.registry.on_close(lost.append)
         stopping = asyncio.ensure_future(server.remoting.stop(lambda: server.dispatcher.waiting, grace_s=10))
         await asyncio.sleep(0)
         assert not stopping.done()
@@ -54,7 +54,7 @@ async def test_a_stop_waits_for_admitted_requests() -> None:
         assert await peer.rest() == b""
         await stopping
         assert len(lost) == 1
-        assert not server.selector.connections
+        assert not server.selector.registry.connections
 
 
 async def test_a_stop_waits_only_for_the_grace_period() -> None:
@@ -72,10 +72,10 @@ async def test_a_stop_aborts_peers_that_do_not_read() -> None:
     async with EchoServer() as server, await RawPeer.connect_without_reading(server.port) as peer:
         for _ in range(10):
             peer.send_request(LARGE, {"n": 4 * 1024 * 1024})
-        await until(lambda: server.selector.backlog_bytes)
+        await until(lambda: server.selector.pending_writes.backlog_bytes)
         await server.remoting.stop(lambda: 0, grace_s=0.01)
-        assert not server.selector.connections
-        assert server.selector.backlog_bytes == 0
+        assert not server.selector.registry.connections
+        assert server.selector.pending_writes.backlog_bytes == 0
 
 
 async def test_a_stopped_server_accepts_no_connections() -> None:

@@ -157,7 +157,7 @@ async def test_a_connection_reset_removes_the_connection(server: EchoServer, pee
     rude.sendall(frame({"code": DEFER, "opaque": 1}))
     await until(lambda: server.deferred)
     rude.close()
-    await until(lambda: len(server.selector.connections) == 1)
+    await until(lambda: len(server.selector.registry.connections) == 1)
     assert server.deferred[0][0].closed
     assert (await peer.call(ECHO)).code == 0
 
@@ -169,7 +169,7 @@ async def test_a_peer_that_resets_before_it_is_accepted_is_harmless(server: Echo
         rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         rude.close()
     assert (await peer.call(ECHO)).code == 0
-    await until(lambda: len(server.selector.connections) == 1)
+    await until(lambda: len(server.selector.registry.connections) == 1)
 
 
 # --------------------------------------------------------------------------------------------------------- our requests

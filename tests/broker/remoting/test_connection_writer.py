@@ -56,7 +56,7 @@ async def test_a_truncated_file_ends_the_connection(line: FileLine, is_hot: bool
     """A frame that was begun cannot be completed: the peer reads its beginning and the end of the stream."""
     os.ftruncate(line.file.fd, LONG - 5_000)
     line.connection.write_regions([line.file.region(0, size, is_hot=is_hot)], b"head")
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     got = await read_to_end(line)
     assert (b"head" + line.file.data[: LONG - 5_000]).startswith(got)
     assert (line.connection.closed, figures(line).cut) == (True, 1)
@@ -71,7 +71,7 @@ async def test_a_fault_while_bytes_are_copied_ends_the_connection(line: FileLine
     os.ftruncate(line.file.fd, 0)
     for position in (0, 5_000):
         line.connection.write_regions([line.file.region(position, 1_000)], b"head")
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     assert set(await read_to_end(line)) <= set(b"head")
     assert (line.connection.closed, figures(line).cut) == (True, 1)
     watched.forget()
@@ -127,12 +127,12 @@ async def exchange(batches: list[list[tuple[str, int, bool]]], reads: int, reads
                     data = line.file.data[position : position + size]
                     line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
                 expected += data
-            line.selector.flush()
+            line.selector.pending_writes.flush()
             await asyncio.sleep(0)
         line.connection.close()
         received = await (reading or line.read(1 << 30, reads))
         assert received == expected
-        await until(lambda: not line.selector.connections)
+        await until(lambda: not line.selector.registry.connections)
         assert_over(line)
         assert line.selector.statistics().sent_bytes == len(expected)
 
@@ -140,9 +140,9 @@ async def exchange(batches: list[list[tuple[str, int, bool]]], reads: int, reads
 async def test_a_response_does_not_overtake_a_file(line: FileLine) -> None:
     """Output written while a region waits for its peer is sent after it."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     line.connection.write(b"answer")
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     assert await line.read(MIB + 6) == line.file.data + b"answer"
     await until(lambda: not line.connection.backlog_bytes)
     assert_over(line)
@@ -158,7 +158,7 @@ async def way_of(line: FileLine, position: int, size: int, *, is_hot: bool) -> l
         before = figures(line)
         line.connection.write(b"head")
         line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
-        line.selector.flush()
+        line.selector.pending_writes.flush()
         assert await line.read(4 + size) == b"head" + line.file.data[position : position + size]
         await until(lambda: not line.connection.backlog_bytes)
     after = figures(line)
@@ -190,7 +190,7 @@ async def test_a_region_that_waits_for_long_is_cold(line: FileLine, monkeypatch:
     """It may have left memory by then: a thread sends the rest."""
     monkeypatch.setattr(connection_writer, "HOT_FOR_S", -1.0)
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     assert await line.read(MIB) == line.file.data
     await until(lambda: not line.connection.backlog_bytes)
     assert figures(line).cold_sent_bytes == MIB
@@ -204,7 +204,7 @@ async def test_without_a_descriptor_files_are_copied(line: FileLine, monkeypatch
 
     monkeypatch.setattr("os.dup", refuse)
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     assert await line.read(MIB) == line.file.data
     await until(lambda: not line.connection.backlog_bytes)
     assert (figures(line).sent_bytes, figures(line).copied_bytes) == (0, MIB)
@@ -217,9 +217,9 @@ async def test_a_transport_without_a_socket_gets_copies() -> None:
         peer = Peer(Dispatcher(), line.selector)
         peer.connection.write(b"head")
         peer.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(5, LONG)])
-        peer.selector.flush()
+        peer.selector.pending_writes.flush()
         peer.connection.write(b"tail")
-        peer.selector.flush()
+        peer.selector.pending_writes.flush()
         expected = b"head" + line.file.data + line.file.data[5 : 5 + LONG] + b"tail"
         await until(lambda: len(peer.transport.written) == len(expected))
         assert peer.transport.written == expected
@@ -234,9 +234,9 @@ async def test_bytes_of_files_count_as_backlog() -> None:
     """They pause a peer that does not take them, and are not counted any more when it has."""
     async with FileLine(RemotingConfig(peer_backlog_bytes=100_000)) as line:
         line.connection.write_regions([line.file.region(0, MIB)])
-        line.selector.flush()
+        line.selector.pending_writes.flush()
         assert line.connection.paused
-        assert 900_000 < line.selector.backlog_bytes == line.connection.backlog_bytes < MIB
+        assert 900_000 < line.selector.pending_writes.backlog_bytes == line.connection.backlog_bytes < MIB
         assert line.connection.unread_bytes == 0  # none of them is in memory
         assert await line.read(MIB) == line.file.data
         await until(lambda: not line.connection.paused)
@@ -246,7 +246,7 @@ async def test_bytes_of_files_count_as_backlog() -> None:
 async def test_a_peer_that_takes_a_file_slowly_is_not_idle(line: FileLine) -> None:
     """Each piece that it takes is activity."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     line.connection.active_s = 0.0
     await line.read(MIB // 2)
     assert line.connection.active_s > 0.0
@@ -265,11 +265,11 @@ async def test_a_peer_that_dies_in_the_middle(line: FileLine, is_hot: bool) -> N
     """Its files are released, and so is the descriptor that they were sent to."""
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     await line.read(10_000)
     assert len(line.file.holders) == 2
     line.reset()
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     await until(lambda: not line.file.holders)
     assert_over(line)
     await until(lambda: descriptors() == before - 2)  # both ends of the line
@@ -296,10 +296,10 @@ async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch
     gate = Gate(monkeypatch)
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     await until(gate.reached.is_set)
     line.connection.abort()
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     assert len(line.file.holders) == 1
     gate.is_open.set()
     await until(lambda: not line.file.holders)
@@ -310,12 +310,12 @@ async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch
 async def test_a_half_closed_peer_gets_the_rest(line: FileLine) -> None:
     """A half-close does not end a transfer; the connection closes after its last byte."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     line.peer.shutdown(socket.SHUT_WR)
     await until(lambda: line.connection.closed)
     line.connection.write(b"too late")
     assert await line.read(2 * MIB) == line.file.data
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     assert_over(line)
 
 
@@ -328,7 +328,7 @@ async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -
     line.connection.write(b"too late")
     line.connection.write_regions([line.file.region(0, MIB)])
     assert await line.read(2 * MIB) == line.file.data
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     assert_over(line)
 
 
@@ -336,11 +336,11 @@ async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -
 async def test_a_revoked_file_closes_the_connection(line: FileLine, is_hot: bool) -> None:
     """Half a response cannot be taken back, so the peer gets nothing more."""
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     await line.read(10_000)
     line.file.revoke()
     await until(lambda: not line.file.holders)
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     assert figures(line).cut == 1
     assert_over(line)
 
@@ -348,9 +348,9 @@ async def test_a_revoked_file_closes_the_connection(line: FileLine, is_hot: bool
 async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> None:
     """The response announced more bytes than the file has."""
     line.connection.write_regions([line.file.region(MIB - LONG, 2 * LONG)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     await line.read(MIB)
-    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.selector.registry.connections)
     assert figures(line).cut == 1
     assert_over(line)
 
@@ -367,8 +367,8 @@ async def test_a_disk_that_fails_cuts_the_transfer(
     monkeypatch.setattr("os.sendfile", fail)
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB, is_hot=is_hot)])
     line.connection.write(b"more")
-    line.selector.flush()
-    await until(lambda: not line.selector.connections)
+    line.selector.pending_writes.flush()
+    await until(lambda: not line.selector.registry.connections)
     assert (figures(line).cut, figures(line).cold_read_calls) == (1, 0)
     assert_over(line)
 
@@ -383,8 +383,8 @@ async def test_an_immediate_send_can_fail_too(line: FileLine, monkeypatch: pytes
     monkeypatch.setattr("os.sendfile", fail)
     line.connection.write(b"head")
     line.connection.write_regions([line.file.region(0, LONG)])
-    line.selector.flush()
-    await until(lambda: not line.selector.connections)
+    line.selector.pending_writes.flush()
+    await until(lambda: not line.selector.registry.connections)
     assert figures(line).cut == 1
     assert_over(line)
 
@@ -395,7 +395,7 @@ async def test_a_deleted_segment_is_sent_to_its_end(line: FileLine, tmp_path: Pa
     segment = MappedFile(path, 0, MIB, disk.create(path, MIB), disk)
     segment.write(line.file.data, 0)
     line.connection.write_regions([StoreRegion(segment, 0, MIB)])
-    line.selector.flush()
+    line.selector.pending_writes.flush()
     segment.delete()
     assert (segment.holders, segment.close_if_free(), os.listdir(tmp_path)) == (1, False, [])
     assert await line.read(MIB) == line.file.data

@@ -110,11 +110,11 @@ async def test_a_suspended_pool_defers_requests_until_it_resumes(server: EchoSer
     peer.send_request(ECHO, body=b"second", flag=ONEWAY)
     peer.send_request(ECHO, body=b"third")
     await until(lambda: server.pool.pending)
-    assert server.selector.is_read_paused(server.connection)
+    assert server.selector.registry.is_read_paused(server.connection)
     async with await RawPeer.connect(server.port) as other:
         assert (await other.call(UNKNOWN)).code == 3
     server.dispatcher.reopen(server.pool)
-    server.selector.resume_paused_reads()
+    server.selector.registry.resume_paused_reads()
     assert [(await peer.receive()).body for _ in range(2)] == [b"first", b"third"]
     assert (server.pool.pending, server.handled) == (0, 4)
 
@@ -130,7 +130,7 @@ async def test_deferred_requests_are_refused_by_a_timer() -> None:
         assert {(response.code, response.remark) for response in responses} == {(2, remark)}
         assert (server.pool.pending, server.handled, server.pool.statistics().rejected_by_wait) == (0, 0, 3)
         server.dispatcher.reopen(server.pool)
-        server.selector.resume_paused_reads()
+        server.selector.registry.resume_paused_reads()
         assert (await peer.call(ECHO)).code == 0
 
 
@@ -145,7 +145,7 @@ async def test_an_invalid_deferred_request_closes_its_connection(
         other.send_request(ECHO)
         await until(lambda: server.pool.pending == 2)
         server.dispatcher.reopen(server.pool)
-        server.selector.resume_paused_reads()
+        server.selector.registry.resume_paused_reads()
         assert (await other.receive()).code == 0
     assert await peer.rest() == b""
     assert "ext fields must be an object" in caplog.text
@@ -187,7 +187,7 @@ async def test_a_response_for_a_closed_connection_is_dropped(server: EchoServer,
     other.send_request(DEFER)
     await other.call(ECHO)
     gone = asyncio.Event()
-    server.selector.on_close(lambda _: gone.set())
+    server.selector.registry.on_close(lambda _: gone.set())
     await other.close()
     await asyncio.wait_for(gone.wait(), 10)
     ((connection, command),) = server.deferred

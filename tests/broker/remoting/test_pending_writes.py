@@ -28,7 +28,7 @@ async def slow_peer(server: EchoServer, count: int, more: bytes = b"") -> AsyncI
     asked = b"".join(frame({"code": LARGE, "opaque": n, "extFields": {"n": str(ANSWER_BYTES)}}) for n in range(count))
     async with await RawPeer.connect_without_reading(server.port) as peer:
         peer.send(asked + more)
-        await until(lambda: any(c.paused and c.backlog_bytes for c in server.selector.connections))
+        await until(lambda: any(c.paused and c.backlog_bytes for c in server.selector.registry.connections))
         yield peer
 
 
@@ -85,8 +85,8 @@ async def test_a_peer_that_reads_everything_continues(peer: RawPeer) -> None:
 
 async def burden(server: EchoServer, deaf: RawPeer) -> None:
     """Let the backlog of a peer reach a megabyte, or pause the peer."""
-    await until(lambda: deaf.address in {c.peer for c in server.selector.connections})
-    connection = next(c for c in server.selector.connections if c.peer == deaf.address)
+    await until(lambda: deaf.address in {c.peer for c in server.selector.registry.connections})
+    connection = next(c for c in server.selector.registry.connections if c.peer == deaf.address)
     while not connection.paused and connection.backlog_bytes < MIB:
         asked = deaf.send_request(LARGE, {"n": ANSWER_BYTES})
         await until(partial(server.has_handled, server.handled + 1))
@@ -98,30 +98,30 @@ async def burden(server: EchoServer, deaf: RawPeer) -> None:
 async def test_all_slow_peers_together_have_a_limit(server: EchoServer, peer: RawPeer) -> None:
     """Each stays below its own limit; the one that exceeds the total limit is paused, a peer that reads never is."""
     async with AsyncExitStack() as slow:
-        while not any(connection.paused for connection in server.selector.connections):
+        while not any(connection.paused for connection in server.selector.registry.connections):
             await burden(server, await slow.enter_async_context(await RawPeer.connect_without_reading(server.port)))
-        assert len(server.selector.connections) > 3
-        assert server.selector.backlog_bytes > 3 * MIB
-        assert max(c.backlog_bytes for c in server.selector.connections) < 2 * MIB
+        assert len(server.selector.registry.connections) > 3
+        assert server.selector.pending_writes.backlog_bytes > 3 * MIB
+        assert max(c.backlog_bytes for c in server.selector.registry.connections) < 2 * MIB
         assert (await peer.call(ECHO)).code == 0
-    await until(lambda: len(server.selector.connections) == 1)
-    assert server.selector.backlog_bytes == 0
+    await until(lambda: len(server.selector.registry.connections) == 1)
+    assert server.selector.pending_writes.backlog_bytes == 0
 
 
 @pytest.mark.parametrize("config", [SLOW], indirect=True)
 async def test_a_peer_that_never_reads_is_closed_when_idle(server: EchoServer) -> None:
     """Its backlog is dropped; otherwise the peer could keep the memory for ever."""
     async with slow_peer(server, 100):
-        server.selector.close_idle(asyncio.get_running_loop().time() + 1_000)
-        await until(lambda: not server.selector.connections)
-        assert server.selector.backlog_bytes == 0
+        server.selector.registry.close_idle(asyncio.get_running_loop().time() + 1_000)
+        await until(lambda: not server.selector.registry.connections)
+        assert server.selector.pending_writes.backlog_bytes == 0
 
 
 async def test_a_peer_that_reads_slowly_is_not_idle(server: EchoServer) -> None:
     """Taking a part of a long response is also activity."""
     async with await RawPeer.connect_without_reading(server.port) as slow:
         slow.send_request(LARGE, {"n": 15 * MIB})
-        await until(lambda: server.selector.backlog_bytes)
+        await until(lambda: server.selector.pending_writes.backlog_bytes)
         connection = server.connection
         before = connection.backlog_bytes
         connection.active_s = 0.0

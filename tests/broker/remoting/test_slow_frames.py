@@ -23,7 +23,7 @@ async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> l
         peer = await stack.enter_async_context(await RawPeer.connect(server.port))
         peer.send(pack(">II", ANNOUNCED, 20) + bytes(TOGETHER // count))
         peers.append(peer)
-    unfinished = server.selector.partial_frames
+    unfinished = server.selector.registry.partial_frames
     await until(lambda: unfinished.bytes > unfinished.limit_bytes and unfinished.statistics().waiting > 0)
     return peers
 
@@ -59,9 +59,9 @@ async def test_slow_peers_are_closed_while_another_one_sends(server: EchoServer)
         await slow_peers(server, 18, stack)
         normal = await stack.enter_async_context(await RawPeer.connect(server.port))
         async with asyncio.timeout(WAIT_LIMIT_S):
-            while server.selector.partial_frames.bytes > server.selector.partial_frames.limit_bytes:
+            while server.selector.registry.partial_frames.bytes > server.selector.registry.partial_frames.limit_bytes:
                 assert len((await normal.call(ECHO, {}, BODY)).body) == len(BODY)
-        assert server.selector.partial_frames.statistics().closed >= 4
+        assert server.selector.registry.partial_frames.statistics().closed >= 4
         assert len((await normal.call(ECHO, {}, b"still here")).body) == 10
 
 
@@ -75,5 +75,5 @@ async def test_a_single_slow_peer_is_not_closed(server: EchoServer, peer: RawPee
     peer.send(pack(">II", 300_000, 20) + bytes(200_000))
     for _ in range(50):
         assert (await other.call(ECHO, {}, b"small")).body == b"small"
-    assert server.selector.partial_frames.statistics().closed == 0
+    assert server.selector.registry.partial_frames.statistics().closed == 0
     await other.close()

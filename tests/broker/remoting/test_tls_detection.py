@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
-from skylarkmq.broker.remoting.selector import SILENT_S
+from skylarkmq.broker.remoting.connection_registry import SILENT_S
 from skylarkmq.broker.remoting.tls import ServerTls, self_signed
 from tests.harness.certificates import Certificates, unverified_context
 from tests.harness.echo_server import ECHO, EchoServer, requests
@@ -45,7 +45,7 @@ async def test_the_mode_decides_which_clients_are_served(
     async with EchoServer(tls=tls) as server:
         assert await is_served(server, None) is serves_plain
         assert await is_served(server, unverified_context()) is serves_tls
-        await until(lambda: not server.selector.connections)
+        await until(lambda: not server.selector.registry.connections)
     assert tls.statistics().refused == caplog.text.count("closing connection peer=127.0.0.1:")
     assert tls.refused == (not serves_plain) + (not serves_tls)
 
@@ -71,12 +71,12 @@ async def test_a_silent_peer_is_counted_and_closed_when_idle() -> None:
     """Before its first byte it is neither plain nor TLS: an ordinary connection, closed only after the idle timeout."""
     config = RemotingConfig(max_connections=1, max_idle_s=120)
     async with EchoServer(config, tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
-        await until(lambda: server.selector.connections)
+        await until(lambda: server.selector.registry.connections)
         async with await RawPeer.connect(server.port) as second:
             assert await second.rest() == b""
-        server.selector.close_idle(server.connection.active_s + 119)
+        server.selector.registry.close_idle(server.connection.active_s + 119)
         assert (await peer.call(ECHO)).code == 0
-        server.selector.close_idle(asyncio.get_running_loop().time() + 121)
+        server.selector.registry.close_idle(asyncio.get_running_loop().time() + 121)
         assert await peer.rest() == b""
 
 
@@ -90,12 +90,12 @@ async def test_at_the_limit_the_longest_silent_peer_is_closed() -> None:
         await RawPeer.connect(server.port) as second,
     ):
         await speaker.call(ECHO)
-        await until(lambda: len(server.selector.connections) == 3)
-        for connection in server.selector.connections:
+        await until(lambda: len(server.selector.registry.connections) == 3)
+        for connection in server.selector.registry.connections:
             connection.active_s -= SILENT_S - 1
         async with await RawPeer.connect(server.port) as early:
             assert await early.rest() == b""
-        for connection in server.selector.connections:
+        for connection in server.selector.registry.connections:
             connection.active_s -= 1
         async with await RawPeer.connect(server.port) as third:
             assert (await third.call(ECHO)).code == 0
@@ -112,8 +112,8 @@ async def test_a_silent_peer_that_disconnects_is_removed() -> None:
     """A port scan leaves no connection behind."""
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
         async with await RawPeer.connect(server.port):
-            await until(lambda: server.selector.connections)
-        await until(lambda: not server.selector.connections)
+            await until(lambda: server.selector.registry.connections)
+        await until(lambda: not server.selector.registry.connections)
 
 
 async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +136,9 @@ async def test_a_stop_closes_every_kind_of_connection(tmp_path: Path) -> None:
         shaking.send(HELLO)
         secure = await RawPeer.connect(server.port, tls=made.client_context())
         await secure.call(ECHO)
-        await until(lambda: len(server.selector.connections) == 3)
+        await until(lambda: len(server.selector.registry.connections) == 3)
         await server.remoting.stop(lambda: 0)
-        assert not server.selector.connections
+        assert not server.selector.registry.connections
         for peer in (silent, shaking, secure):
             assert await peer.rest() == b""
             await peer.close()

@@ -144,7 +144,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
     async with peer:
         for _ in range(8):
             peer.send_request(LARGE, {"n": 4 * MIB})
-        await until(lambda: server.selector.connections and server.connection.paused)
+        await until(lambda: server.selector.registry.connections and server.connection.paused)
         await asyncio.sleep(0)  # until the read batch has ended
         assert server.handled < 8
         assert server.connection.backlog_bytes > MIB
@@ -205,7 +205,7 @@ async def test_the_transport_of_a_secure_connection_names_its_tls(server: EchoSe
     assert "TLSv1.3" in repr(transport)
     server.connection.pause_reads()
     assert not transport.is_reading()
-    server.selector.resume_paused_reads()
+    server.selector.registry.resume_paused_reads()
     assert transport.is_reading()
 
 
@@ -216,7 +216,7 @@ async def test_a_close_notify_closes_the_connection(server: EchoServer, peer: Ra
     """The server responds with its own close_notify."""
     await peer.call(ECHO)
     await peer.close()
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
 
 
 async def test_a_peer_that_closes_without_close_notify_is_removed(server: EchoServer) -> None:
@@ -227,7 +227,7 @@ async def test_a_peer_that_closes_without_close_notify_is_removed(server: EchoSe
         client.engine.write(requests(1))
         raw.send(client.outgoing.read())
         await until(lambda: server.has_handled(1))
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
 
 
 async def test_a_broken_stream_is_closed(server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,7 +239,7 @@ async def test_a_broken_stream_is_closed(server: EchoServer, tls: ServerTls, cap
         await until(lambda: tls.established)
         raw.send(b"\x17\x03\x03\x00\x40" + bytes(64))
         await raw.rest()
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
     assert "TLS error peer=127.0.0.1" in caplog.text
     assert "Traceback" not in caplog.text
     assert tls.failed == 0
@@ -250,7 +250,7 @@ async def test_an_invalid_frame_closes_a_tls_connection(server: EchoServer, peer
     peer.send(requests(1) + b"\x7f" * 40)
     assert (await peer.receive()).header["opaque"] == 0
     assert await peer.rest() == b""
-    assert server.selector.protocol_errors == 1
+    assert server.selector.registry.protocol_errors == 1
 
 
 # ---------------------------------------------------------------------------------------------------- failed handshakes
@@ -275,7 +275,7 @@ async def test_an_invalid_handshake_is_closed_and_counted(
         raw.send(garbage)
         await raw.rest()
         address = raw.address
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
     assert (tls.established, tls.failed) == (0, 1)
     assert caplog.text.count(f"tls handshake failed peer={address}") == 1
     assert "Traceback" not in caplog.text
@@ -294,9 +294,11 @@ async def test_a_peer_may_close_during_the_handshake(
         raw.send(hello if step else hello[: len(hello) // 2])
         if step:
             await client.take()
-        await until(lambda: server.selector.received_bytes or tls.failed or server.selector.connections)
+        await until(
+            lambda: server.selector.read_scheduler.received_bytes or tls.failed or server.selector.registry.connections
+        )
         await until(lambda: isinstance(server.connection._transport, TlsTransport))
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
     assert tls.failed == 1
     assert "reason=the peer closed the connection" in caplog.text
 
@@ -308,10 +310,10 @@ async def test_a_reset_during_the_handshake_is_not_an_error(
     sock = socket.create_connection(("127.0.0.1", server.port))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     sock.send(b"\x16\x03\x01")
-    await until(lambda: server.selector.connections)
+    await until(lambda: server.selector.registry.connections)
     await until(lambda: isinstance(server.connection._transport, TlsTransport))
     sock.close()
-    await until(lambda: not server.selector.connections)
+    await until(lambda: not server.selector.registry.connections)
     assert tls.failed == 1
     assert "Traceback" not in caplog.text
 

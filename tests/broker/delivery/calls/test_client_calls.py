@@ -93,7 +93,7 @@ async def test_a_client_that_does_not_read_gets_no_calls(peer: Peer) -> None:
     """The data already sent still waits for the client; more would only take memory."""
     peer.transport.stuck = True
     peer.connection.write(b"x" * (5 << 20))
-    peer.selector.flush()
+    peer.selector.pending_writes.flush()
     peer.connection.pause_for_backlog()
     with pytest.raises(CallFailed, match="does not read"):
         await ClientCalls().call(peer.connection, request(), LONG_S)

@@ -32,7 +32,7 @@ class Relaying(BrokerParts):
 
     def member(self, client_id: str = "c1", version: int = 479) -> Peer:
         """Return a consuming client."""
-        peer = self.peer(1000 + len(self.selector.connections))
+        peer = self.peer(1000 + len(self.selector.registry.connections))
         beat = heartbeat(consumer(), client_id=client_id)
         beat.version = version
         peer.send(beat)

@@ -224,16 +224,21 @@ async def test_a_response_does_not_wait_for_consumers(tmp_path: Path) -> None:
     sends.store.close()
 
 
+def poll_always(sends: Sends) -> BusyPolling:
+    """Let the peer's connection poll for 400 µs, whatever the number of processors."""
+    polling = sends.peer.connection._busy_polling = BusyPolling(400, sends.peer.selector.read_scheduler)
+    return polling
+
+
 async def test_the_loop_polls_for_a_single_producer(tmp_path: Path) -> None:
     """After a single send, not after several."""
     sends = Sends(tmp_path)
-    selector = sends.peer.selector
     sends.call(properties=COMMON)  # makes the topic known to the fast path
-    selector.busy_polling = BusyPolling(400, selector)
+    polling = poll_always(sends)
     sends.call(properties=COMMON)
-    assert selector.busy_polling.statistics().polls == 1
+    assert polling.statistics().polls == 1
     sends.peer.send(send(properties=COMMON), send(properties=COMMON))
-    assert selector.busy_polling.statistics().polls == 1
+    assert polling.statistics().polls == 1
     sends.store.close()
 
 
@@ -243,19 +248,24 @@ async def test_the_loop_polls_for_a_compiled_flusher(
 ) -> None:
     """Once for the flush and once for the next send; the flusher polls, too."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    flusher, selector = sends.store._durability.log._flusher, sends.peer.selector
+    flusher = sends.store._durability.log._flusher
     assert flusher is not None
     awake_us: list[int] = []
     monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
     monkeypatch.setattr(flusher, "keep_spinning", awake_us.append)
-    for _ in range(2):  # the first send makes the topic known to the fast path
-        selector.busy_polling = BusyPolling(400, selector)
+
+    def send_one() -> BusyPolling:
+        polling = poll_always(sends)
         sends.peer.send(send(properties=COMMON))
         flusher.wait_idle()
         sends.store.step(NOW)
+        return polling
+
+    send_one()  # makes the topic known to the fast path
+    polling = send_one()
     sends.peer.take()
     assert len(sends.peer.received) == 2
-    assert (selector.busy_polling.statistics().polls, awake_us) == ((0, []) if is_interpreted else (2, [400]))
+    assert (polling.statistics().polls, awake_us) == ((0, []) if is_interpreted else (2, [400]))
     sends.store.close()
 
 
@@ -285,7 +295,7 @@ async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, mon
     """After four single sends in a row the store may flush in the loop, until another send comes; and the loop polls
     for the next send, not for the flush."""
     sends = Sends(tmp_path, disk=TestDisk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    selector, write = sends.peer.selector, sends.store.write
+    write = sends.store.write
     alone: list[bool] = []
 
     def note(is_lone: bool = False) -> list[Append]:
@@ -294,14 +304,14 @@ async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, mon
 
     monkeypatch.setattr(sends.store, "write", note)
     assert sends.store.flush.is_interpreted
-    selector.busy_polling = BusyPolling(400, selector)
+    polling = poll_always(sends)
     for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
         sends.peer.send(*[send(properties=COMMON) for _ in range(count)])
         assert sends.store._durability.log._flusher is not None
         sends.store._durability.log._flusher.wait_idle()
         sends.store.step(NOW)
     assert alone == [False] * 5 + [True] * 2 + [False] * 2
-    assert selector.busy_polling.statistics().polls == 2
+    assert polling.statistics().polls == 2
     sends.peer.take()
     assert [response.code for response in sends.peer.received] == [0] * 10
     sends.store.close()

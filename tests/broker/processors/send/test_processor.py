@@ -483,7 +483,7 @@ async def test_producers_are_paused_while_the_disk_is_too_slow(tmp_path: Path) -
     sends.peer.send(send(b"b" * 3_000), send(b"c" * 3_000))
     assert (sends.peer.transport.reading, consumer.transport.reading) == (False, True)
     await asyncio.sleep(0)
-    sends.peer.selector.close_idle(asyncio.get_running_loop().time() + 1_000)
+    sends.peer.selector.registry.close_idle(asyncio.get_running_loop().time() + 1_000)
     assert not sends.peer.transport.closing  # the idle timeout does not close a paused connection
     assert sends.peer.received == []
     disk.syncs.set()
@@ -491,7 +491,7 @@ async def test_producers_are_paused_while_the_disk_is_too_slow(tmp_path: Path) -
     assert flusher is not None
     flusher.wait_idle()
     sends.store.step(NOW)
-    sends.peer.selector.flush()
+    sends.peer.selector.pending_writes.flush()
     sends.peer.take()
     assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
     assert [response.code for response in sends.peer.received] == [ResponseCode.SUCCESS] * 3
@@ -519,7 +519,7 @@ class Lagging:
         assert flusher is not None
         flusher.wait_idle()
         self.sends.store.step(NOW)
-        self.sends.peer.selector.flush()
+        self.sends.peer.selector.pending_writes.flush()
 
 
 async def test_sends_that_were_read_wait_for_the_disk(tmp_path: Path) -> None:
