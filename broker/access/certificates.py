@@ -17,7 +17,7 @@ from skylarkmq.protocol.command import RemotingCommand
 
 
 class Certified(Protocol):
-    """The part of a connection that has the subject of its verified client certificate."""
+    """The part of a source that has the subject of its verified client certificate."""
 
     certificate_subject: str | None
 
@@ -35,7 +35,7 @@ class CertificateAccounts:
         return len(self._accounts)
 
     def account_of(self, source: Certified) -> str | None:
-        """Return the account of a connection; None without a verified certificate that has one."""
+        """Return the account of a source; None without a verified certificate that has one."""
         return self.account_with(source.certificate_subject)
 
     def account_with(self, subject: str | None) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
 from skylarkmq.broker.access.requests.table import Requirement, requirement_of
+from skylarkmq.broker.remoting.dispatch import Run
 from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -129,11 +130,9 @@ class Gate:
             self._observer.served(source, command, requirement, caller)
         return None
 
-    def admit_run(
-        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
-    ) -> tuple[int, RemotingCommand | None]:
-        """Return the index after the last consecutive request with the code of the one at `at` that may be served, and
-        the response to the next one if access control or a restriction refuses it."""
+    def admit_run(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> Run:
+        """Return the consecutive requests with the code of the one at `at` that may be served, and the response to the
+        next one if access control or a restriction refuses it."""
         try:
             requirement = requirement_of(commands[at].code)
             callers, caller, error = self._check_run(source, commands, at, requirement)
@@ -143,12 +142,12 @@ class Gate:
                 if count < len(callers):
                     end, error = at + count, None  # the next one is checked again, by itself
         except Exception:  # noqa: BLE001 (`admit` raises the same for that request, and its caller responds)
-            return at, None
+            return Run(at)
         if self._observer is not None:
             for number in range(at, end):
                 self._observer.served(source, commands[number], requirement, callers[number - at])
         refusal = None if error is None else self._refused(source, commands[end], requirement, caller, error)
-        return end, refusal
+        return Run(end, refusal)
 
     def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
         """Record the response to a request that was not served in a run."""

@@ -30,6 +30,7 @@ from typing import Final, Self, cast
 from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.connection_registry import ConnectionRegistry
 from skylarkmq.broker.remoting.connection_writer import ConnectionWriter
+from skylarkmq.broker.remoting.dispatch import UNCHECKED
 from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE
 from skylarkmq.broker.remoting.read_batch import STALL_S, ReadBatch
 from skylarkmq.protocol.codes import Flag
@@ -210,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._deferred and not self._is_resuming:
             limit = -1  # no request overtakes deferred ones
         dispatch = self._batch.dispatcher.dispatch_from
-        at = 0
+        at, run = 0, UNCHECKED
         while at < len(commands):
             if writer.gathered_bytes + writer.backlog_bytes > limit:
                 self.defer(commands[at:])
@@ -221,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
                 at += 1
                 continue
             try:
-                served_to = dispatch(self, commands, at)
+                served_to, run = dispatch(self, commands, at, run)
             except ProtocolError as error:
                 self._decoder.failure = error
                 return

@@ -52,8 +52,8 @@ class ConnectionRegistry(Generic[Tracked]):
     """The open connections. `may_open` returns whether a new connection may stay; None: every one may, up to
     `max_connections`.
 
-    Set after construction: the listeners of closed connections (`on_close`), by the parts that attach themselves to a
-    running server. These parts serve its requests, so they are made with its dispatcher, after it.
+    Set after construction: the listeners of closed connections (`on_close`), by `attach` of the parts that serve
+    requests. These parts are made with the dispatcher of the same server, and thus after it.
     """
 
     def __init__(

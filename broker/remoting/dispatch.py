@@ -25,6 +25,8 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from skylarkmq.broker.remoting.admission import Pool, memory_of
 from skylarkmq.broker.remoting.request_latency import UNKNOWN_CODE, Latencies
 from skylarkmq.broker.remoting.request_source import PausableSource, RequestSource
@@ -49,6 +51,22 @@ class MustWait(Exception):
         self.wait_s = wait_s
 
 
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Which commands of a read the guard has checked together.
+
+    Those before the index `admitted_end` may be served; `refusal` is the response to the one at that index. None: that
+    one is not checked yet. A source keeps the last run of the read that it handles, so that each command is checked
+    once.
+    """
+
+    admitted_end: int
+    refusal: RemotingCommand | None = None
+
+
+UNCHECKED: Final = Run(0)
+"""The run before the first one of a read."""
+
+
 class Guard(Protocol):
     """Decides whether a request may be served, before its processor runs."""
 
@@ -59,17 +77,12 @@ class Guard(Protocol):
     def admit(self, source: RequestSource, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served. Raises MustWait."""
 
-    def admit_run(
-        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
-    ) -> tuple[int, RemotingCommand | None]:
-        """Return the index after the last consecutive request from `at` on that may be served in a run, and the
-        response to the next one if it is refused. `(at, None)`: the first one needs `admit`."""
+    def admit_run(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> Run:
+        """Return the consecutive requests from `at` on that may be served in a run, and the response to the next one if
+        it is refused. `Run(at)`: the first one needs `admit`."""
 
     def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
         """Record the response to a request that was not served in a run."""
-
-
-_NO_COMMANDS: Final[list[RemotingCommand]] = []
 
 
 class Dispatcher:
@@ -92,9 +105,6 @@ class Dispatcher:
         self.latencies = Latencies()
         self._guard: Guard | None = None
         self._run_guard: Guard | None = None
-        self._admitted_in = _NO_COMMANDS  # the last list of commands of which the guard has admitted some
-        self._admitted_end = 0  # the index after them
-        self._refusal: RemotingCommand | None = None  # the response to the next one, if it is refused
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
@@ -149,7 +159,6 @@ class Dispatcher:
 
     def end_batch(self) -> None:
         """Let processors finish the work that they collected during a read batch."""
-        self._admitted_in = _NO_COMMANDS
         for callback in self._batch_ends:
             callback()
 
@@ -158,8 +167,11 @@ class Dispatcher:
         for callback in self._after_responses:
             callback()
 
-    def dispatch_from(self, source: PausableSource, commands: list[RemotingCommand], at: int) -> int:
-        """Serve the request at index `at`, and those after it that its processor takes along; return the next index.
+    def dispatch_from(
+        self, source: PausableSource, commands: list[RemotingCommand], at: int, run: Run = UNCHECKED
+    ) -> tuple[int, Run]:
+        """Serve the request at index `at`, and those after it that its processor takes along; return the next index,
+        and the run for the next call. `run`: the one that the last call for the same commands returned.
 
         The index is `at` if the request has to wait; its source is paused (`PausableSource.hold`). Raises the errors of
         `dispatch`.
@@ -172,14 +184,17 @@ class Dispatcher:
                 if self._run_guard is None:
                     served = serve_run(source, commands, at)
                 else:
-                    served = self._serve_guarded_run(self._run_guard, serve_run, source, commands, at)
+                    end = run.admitted_end
+                    if at > end or (at == end and run.refusal is None):
+                        run = self._run_guard.admit_run(source, commands, at)
+                        end = run.admitted_end
+                    offered = commands if end == len(commands) else commands[:end]
+                    served = serve_run(source, offered, at) if at < end else 0
                 if served:
-                    return at + served
-        is_admitted, refusal = False, None
-        if commands is self._admitted_in:
-            is_admitted = at < self._admitted_end
-            refusal = self._refusal if at == self._admitted_end else None
-        return at + self.dispatch(source, command, is_admitted=is_admitted, refusal=refusal)
+                    return at + served, run
+        is_admitted = at < run.admitted_end
+        refusal = run.refusal if at == run.admitted_end else None
+        return at + self.dispatch(source, command, is_admitted=is_admitted, refusal=refusal), run
 
     def dispatch(
         self,
@@ -234,20 +249,6 @@ class Dispatcher:
             self._respond(source, command, result)
         elif result is not None:
             self._await(source, command, pool, result)
-
-    def _serve_guarded_run(
-        self, guard: Guard, serve_run: RunProcessor, source: PausableSource, commands: list[RemotingCommand], at: int
-    ) -> int:
-        """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor. Each request is checked once, also
-        if it is refused, or if the run processor leaves it."""
-        is_known = commands is self._admitted_in and at <= self._admitted_end
-        if not is_known or (at == self._admitted_end and self._refusal is None):
-            self._admitted_end, self._refusal = guard.admit_run(source, commands, at)
-            self._admitted_in = commands
-        end = self._admitted_end
-        if end == at:
-            return 0
-        return serve_run(source, commands if end == len(commands) else commands[:end], at)
 
     # ------------------------------------------------------------------------------------------------- waiting requests
 

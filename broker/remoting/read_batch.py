@@ -37,7 +37,7 @@ class CommandHandler(Protocol):
 
 
 class ReadBatch:
-    """The read batch of one event loop; it never ends for good, its end begins the next one."""
+    """The current read batch of one event loop; after its end the next one begins."""
 
     def __init__(self, dispatcher: Dispatcher, pending_writes: PendingWrites, scheduler: ReadScheduler) -> None:
         self.dispatcher = dispatcher

@@ -211,8 +211,9 @@ def passes(size: int) -> dict[str, Callable[[], object]]:
     def verify() -> None:
         commands, at = CommandDecoder().feed_commands(signed), 0
         while at < RUN:
-            at, refusal = gate.admit_run(connection, commands, at)
-            assert refusal is None
+            checked = gate.admit_run(connection, commands, at)
+            assert checked.refusal is None
+            at = checked.admitted_end
 
     return {
         "unsigned: decoded": lambda: CommandDecoder().feed_commands(plain),

@@ -57,29 +57,29 @@ class Authenticator:
     def __repr__(self) -> str:
         return f"<Authenticator {self._users!r} {self._certificates!r}>"
 
-    def authenticate(self, connection: Certified, command: RemotingCommand) -> Identity:
+    def authenticate(self, source: Certified, command: RemotingCommand) -> Identity:
         """Return the user of a request. Raises RequestError."""
-        identity = self._identity(connection, command)
+        identity = self._identity(source, command)
         if isinstance(identity, str):
             self.refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, identity)
         return identity
 
-    def identify(self, connection: Certified, command: RemotingCommand) -> Identity | None:
+    def identify(self, source: Certified, command: RemotingCommand) -> Identity | None:
         """Return the user of a request; None if authentication fails."""
-        identity = self._identity(connection, command)
+        identity = self._identity(source, command)
         return None if isinstance(identity, str) else identity
 
-    def _identity(self, connection: Certified, command: RemotingCommand) -> Identity | str:
+    def _identity(self, source: Certified, command: RemotingCommand) -> Identity | str:
         """Return the user, or the remark of the refusal."""
         signed = signed_parts(command, is_unique_key_query_signed=command.version > V4_9_3)
         if signed is None or not signed.access_key:
-            return self._certified(connection)
+            return self._certified(source)
         return self._signed(signed, command.body)
 
-    def _certified(self, connection: Certified) -> Identity | str:
+    def _certified(self, source: Certified) -> Identity | str:
         """Return the user of a client certificate, or the remark of the refusal."""
-        account = self._certificates.account_of(connection)
+        account = self._certificates.account_of(source)
         if account is None:
             return NO_USER
         user = self.enabled(account)

@@ -7,7 +7,7 @@ from pathlib import Path
 from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.processors.query import QueryProcessor
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.dispatch import UNCHECKED, Dispatcher
 from skylarkmq.broker.remoting.request_source import ClientChannel, PausableSource
 from skylarkmq.broker.remoting.sendfile import FileRegion
 from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode
@@ -72,9 +72,9 @@ class MemorySource:
         for opaque, command in enumerate(commands, 1):
             command.opaque = opaque
         received = CommandDecoder().feed_commands(memoryview(b"".join(map(encode_command, commands))))
-        at = 0
+        at, run = 0, UNCHECKED
         while at < len(received):
-            at = self._dispatcher.dispatch_from(self, received, at)
+            at, run = self._dispatcher.dispatch_from(self, received, at, run)
         self._dispatcher.end_batch()
         self._dispatcher.run_after_responses()
         return self.take()

@@ -4,10 +4,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.dispatch import UNCHECKED, Dispatcher, Run
 from skylarkmq.broker.remoting.request_source import RequestSource
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import ECHO, FAIL, EchoServer
+from tests.harness.peer import Peer
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer
 
@@ -36,16 +39,14 @@ class CountingGuard:
         self.admitted.append(command.opaque)
         return None
 
-    def admit_run(
-        self, source: RequestSource, commands: Sequence[RemotingCommand], at: int
-    ) -> tuple[int, RemotingCommand | None]:
+    def admit_run(self, source: RequestSource, commands: Sequence[RemotingCommand], at: int) -> Run:
         end = at
         while end < len(commands) and end - at < MOST_AT_ONCE and commands[end].code == commands[at].code:
             refusal = self.admit(source, commands[end])
             if refusal is not None:
-                return end, refusal
+                return Run(end, refusal)
             end += 1
-        return end, None
+        return Run(end)
 
 
 class Runs:
@@ -120,6 +121,22 @@ async def test_requests_of_the_next_read_are_admitted_again(server: EchoServer) 
     for _ in range(3):
         assert await remarks(server, [b"1", BAD]) == {0: "run", 1: "refused"}
     assert (guard.admitted, guard.refused) == ([0, 0, 0], [1, 1, 1])
+
+
+async def test_a_read_keeps_its_run_while_another_one_is_served() -> None:
+    """Requests of two reads that are served alternately are checked once, too."""
+    guard, runs, dispatcher = CountingGuard(), Runs(most=1), Dispatcher()
+    dispatcher.guard = guard
+    dispatcher.register_run([ECHO], runs.serve, Pool("test", 10))
+    connection = Peer(dispatcher).connection
+    reads = [[RemotingCommand.request(ECHO, body=body) for body in (b"1", b"2", BAD)] for _ in range(2)]
+    found = [UNCHECKED, UNCHECKED]
+    for at in range(2):
+        for number, commands in enumerate(reads):
+            end, found[number] = dispatcher.dispatch_from(connection, commands, at, found[number])
+            assert end == at + 1
+    assert (len(guard.admitted), len(guard.refused), len(runs.served)) == (4, 2, 4)
+    assert [(run.admitted_end, run.refusal is not None) for run in found] == [(2, True)] * 2
 
 
 async def test_a_guard_that_fails_is_a_response(server: EchoServer, monkeypatch: pytest.MonkeyPatch) -> None:

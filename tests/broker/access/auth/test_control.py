@@ -158,7 +158,8 @@ async def test_sends_of_a_run_are_admitted_up_to_the_first_that_is_refused() -> 
         """Return how many sends each run admits, and the remark of the refusal after it."""
         found, at = [], 0
         while at < len(commands):
-            end, refusal = gate.admit_run(it.connection, commands, at)
+            checked = gate.admit_run(it.connection, commands, at)
+            end, refusal = checked.admitted_end, checked.refusal
             found.append((end - at, None if refusal is None else refusal.remark))
             at = end + (refusal is not None)
         return found
@@ -211,7 +212,7 @@ async def test_a_refused_request_is_not_kept(ext: dict[str, str]) -> None:
 
     def refuse() -> None:
         assert gate.admit(it.connection, command(C.SEND_MESSAGE_V2, ext)) is not None
-        assert gate.admit_run(it.connection, [command(C.SEND_MESSAGE_V2, ext)], 0)[0] == 0
+        assert gate.admit_run(it.connection, [command(C.SEND_MESSAGE_V2, ext)], 0).admitted_end == 0
         assert gate.admit(it.connection, command(C.HEART_BEAT, by("alice"))) is not None
 
     refuse()  # the first one makes decoders

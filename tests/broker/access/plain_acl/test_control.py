@@ -23,6 +23,7 @@ from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.access.requests.table import BROKER_REQUIREMENTS, requirement_of
 from skylarkmq.broker.access.security_config import MappedSubject
+from skylarkmq.broker.remoting.dispatch import Run
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -232,7 +233,8 @@ def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: 
         """Return the number of admitted requests, and the remark of the refusal after them, part by part."""
         found, at = [], 0
         while at < len(commands):
-            end, refusal = gate.admit_run(peer, commands, at)
+            checked = gate.admit_run(peer, commands, at)
+            end, refusal = checked.admitted_end, checked.refusal
             remark = None if refusal is None else str(refusal.remark).split(": ", 1)[1].rsplit(", ", 1)[0]
             found.append((end - at, remark))
             at = end + (refusal is not None)
@@ -321,9 +323,9 @@ def test_no_altered_send_is_admitted_in_a_run(
         run = commands_in(good * 2 + alien + good)
         assert len(run) == 4
         for _ in range(2):
-            assert gate.admit_run(peer, run, 0)[0] == 2
-            assert gate.admit_run(peer, run, 2)[0] == 2
-            assert gate.admit_run(peer, run, 3) == (4, None)
+            assert gate.admit_run(peer, run, 0).admitted_end == 2
+            assert gate.admit_run(peer, run, 2).admitted_end == 2
+            assert gate.admit_run(peer, run, 3) == Run(4)
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
@@ -336,7 +338,7 @@ def test_of_a_repeated_field_the_last_is_checked_signed_and_served(tmp_path: Pat
     for name, value in (("b", "others"), ("AccessKey", "an-admin"), ("Signature", "c2lnbmVk")):
         header = repeated(name, value, first=True)(dialect, good[8:header_end])
         run = commands_in(good * 2 + encode_frame(dialect, header, good[header_end:]))
-        assert Gate(it.control).admit_run(peer, run, 0) == (3, None)
+        assert Gate(it.control).admit_run(peer, run, 0) == Run(3)
         assert [command.send_header.topic for command in run] == ["orders"] * 3
         assert {it.control.check(peer, command, requirement_of(SEND_V2)).account for command in run} == {"orders-pub"}
 
@@ -354,7 +356,7 @@ def test_a_run_ends_at_another_code(tmp_path: Path, dialect: int, code: int) -> 
     for run in (commands_in(good * 2 + other + good), commands_in(good * 2 + other * 2)):
         assert run[2].code == code
         for _ in range(2):
-            assert Gate(it.control).admit_run(peer, run, 0) == (2, None)
+            assert Gate(it.control).admit_run(peer, run, 0) == Run(2)
 
 
 def sent(dialect: int) -> bytes:
