@@ -6,7 +6,8 @@ resources depend on its values or are in its body. `auth.request_resources` read
 The gaps of RocketMQ that clients depend on stay: requests of producers without a group, and END_TRANSACTION (37) of 4.9
 clients, have no resource. *Ours*: a retry topic always needs its group.
 
-Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/compatibility.md, "Access control of RocketMQ 5.3".
+Source: docs/reference/behaviour.md, "Users and policies"; docs/reference/compatibility.md, "Access control of RocketMQ
+5.3".
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -21,8 +21,8 @@ from skylarkmq.protocol.signature import Signer
 
 
 class Registration:
-    """The registration of one broker with its `topics`. `signer` signs its requests; None: they are not signed. `may_open`:
-    whether a new connection to the embedded name server may stay."""
+    """The registration of one broker with its `topics`. `signer` signs its requests; None: they are not signed.
+    `may_open`: whether a new connection to the embedded name server may stay."""
 
     def __init__(
         self,
