@@ -25,7 +25,8 @@ from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.requests.resources import ANY, Action
 from skylarkmq.broker.access.requests.uses import Use
 
-Key = tuple[str, int, str, str | None, str]
+Key = tuple[str, int, str, str | None, tuple[Action, ...], str]
+"""User, code, type and name of the resource, wanted actions, host: all that a decision depends on."""
 
 
 class Authorizer:
@@ -42,7 +43,7 @@ class Authorizer:
     def refusal(self, username: str, code: int, use: Use, host: str) -> str | None:
         """Return the remark of a refusal, or None if the user may use the resource from this host."""
         resource = use.resource
-        key = (username, code, resource.type, resource.name, host)
+        key = (username, code, resource.type, resource.name, use.actions, host)
         try:
             return self._decisions[key]
         except KeyError:

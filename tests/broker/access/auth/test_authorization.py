@@ -165,6 +165,20 @@ def test_decisions_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(decided) == 5
 
 
+@pytest.mark.parametrize("granted", [Action.PUB, Action.SUB, Action.GET, Action.UPDATE])
+def test_a_cached_decision_counts_for_its_actions_only(granted: Action) -> None:
+    """Requests with one code may want different actions on a resource: a heartbeat (34) of a producer needs Pub, one of
+    a consumer Sub. No decision depends on the order of the requests."""
+    wanted = [(action,) for action in Action] + [(Action.SUB, Action.GET), (Action.SUB, Action.UPDATE)]
+    uses = [Use(Resource.topic("orders"), actions) for actions in wanted]
+    for order in (uses, uses[::-1]):
+        acls, authorizer = authorizer_of("alice")
+        entry = PolicyEntryInfo(resource="Topic:orders", actions=[granted.value], decision="Allow")
+        acls.put("User:alice", acl_of([PolicyInfo(entries=[entry])]))
+        permitted = [use.actions for use in order if authorizer.refusal("alice", 34, use, HOST) is None]
+        assert permitted == [use.actions for use in order if granted in use.actions]
+
+
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full cache is cleared, and long names are not cached."""
     monkeypatch.setattr(decision_cache, "MOST_DECISIONS", 3)
