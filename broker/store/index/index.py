@@ -39,7 +39,7 @@ from skylarkmq.broker.store.files.io_thread import Helper
 from skylarkmq.broker.store.index.entries import Indexed, IndexEntries
 from skylarkmq.broker.store.index.file import RESERVED_ITEMS, IndexFile
 from skylarkmq.broker.store.index.preallocation import IndexPreallocation
-from skylarkmq.broker.store.index.search import Read, SearchCriteria, Steps, search
+from skylarkmq.broker.store.index.search import Match, Read, SearchCriteria, Steps, search
 from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
@@ -358,10 +358,10 @@ class Index:
 
     # queries
 
-    def search(self, criteria: SearchCriteria, read: Read) -> Steps[list[int]]:
+    def search(self, criteria: SearchCriteria, read: Read, is_match: Match) -> Steps[list[int]]:
         """Return the physical offsets of matching messages, newest first."""
         self.put_waiting()
-        return search(list(self.files), criteria, read)
+        return search(list(self.files), criteria, read, is_match)
 
     @property
     def last_update(self) -> tuple[int, int]:

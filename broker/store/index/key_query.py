@@ -1,5 +1,8 @@
 """Messages by key: offsets from the index, then their records from the log, oldest first.
 
+The index finds messages by 32 bits of a hash. A message counts only if its topic and one of its keys are equal to those
+of the query, so a query returns no message of another topic, and other messages do not use up its limit.
+
 If more messages match than the query requests, or more bytes than a response may have, the newest are returned. An
 offset without a record in the log is skipped.
 
@@ -14,7 +17,8 @@ import msgspec
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.index.search import SearchCriteria, Steps, run_now, with_cold_read_retry
 from skylarkmq.broker.store.read.store_reader import StoreReader
-from skylarkmq.protocol.disk import index_hash
+from skylarkmq.protocol.disk import index_hash, index_keys
+from skylarkmq.protocol.record import Record, parse
 
 MAX_RESPONSE_BYTES: Final = 15 << 20
 """No further record is added beyond this size: a response is one frame, and clients accept 16 MiB."""
@@ -65,7 +69,12 @@ class KeyQuery:
             return Found()
         index = self._feed.index
         criteria = SearchCriteria(index_hash(f"{topic}#{key}"), min(max_num, self._most), begin, end)
-        offsets = yield from index.search(criteria, self._reader.reads.read)
+
+        def is_match(offset: int) -> Steps[bool]:
+            record = yield from with_cold_read_retry(self._reader.record_at, offset)
+            return record is not None and has_key(record, topic, key)
+
+        offsets = yield from index.search(criteria, self._reader.reads.read, is_match)
         if not offsets:
             return Found()
         last_update = index.last_update
@@ -82,3 +91,11 @@ class KeyQuery:
 
     def __repr__(self) -> str:
         return f"<KeyQuery {self._feed!r}>"
+
+
+def has_key(record: memoryview, topic: str, key: str) -> bool:
+    """Return whether a record has this topic and this key: its unique key, or one of the words of its KEYS."""
+    found = parse(record, check_body=False)
+    if not isinstance(found, Record) or found.topic != topic:
+        return False
+    return any(each.decode("utf-8", "replace") == key for each in index_keys(found.properties))

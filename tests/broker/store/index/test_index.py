@@ -16,6 +16,7 @@ from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.log.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import IndexLayout, index_hash
+from tests.broker.store.index.matches import every_one
 from tests.harness.rounds import rounds
 from tests.harness.stores import Clock, TestDisk
 
@@ -63,7 +64,7 @@ class IndexParts:
 
     def find(self, key: str, topic: str = "T", limit: int = 99, begin: int = 0, end: int = 1 << 62) -> list[int]:
         criteria = SearchCriteria(index_hash(f"{topic}#{key}"), limit, begin, end)
-        return run_now(self.index.search(criteria, lambda fd, path, at, size: os.pread(fd, size, at)))
+        return run_now(self.index.search(criteria, lambda fd, path, at, size: os.pread(fd, size, at), every_one))
 
     def items(self) -> list[list[int]]:
         """Return the physical offsets of the items of each file."""

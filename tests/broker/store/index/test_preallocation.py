@@ -13,6 +13,7 @@ from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.running_flags import RunningFlags
 from skylarkmq.protocol.disk import IndexLayout, index_hash
+from tests.broker.store.index.matches import every_one
 from tests.harness.stepped_helpers import SteppedCalls
 from tests.harness.stores import Clock, TestDisk, message
 
@@ -95,7 +96,7 @@ def test_a_search_does_not_wait_for_a_file(parts: Parts) -> None:
     parts.index.preallocate_with(parts.helper)
     parts.add(2)
     wanted = SearchCriteria(index_hash("T#k1"), 9, 0, 1 << 62)
-    assert run_now(parts.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at))) == [100]
+    assert run_now(parts.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at), every_one)) == [100]
     parts.helper.shutdown()
     assert PREALLOCATED_FILE in parts.files
 
