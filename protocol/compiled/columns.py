@@ -207,7 +207,7 @@ def slice_crcs(crc32: cython.size_t, data, begins, ends) -> bytes:
             PyObject_GetBuffer(ends, cython.address(lasts), PyBUF_SIMPLE)
             try:
                 if firsts.len != lasts.len:
-                    raise ValueError("begins and ends differ in number")
+                    raise ValueError("begins and ends have different lengths")
                 return crcs_of(
                     cython.cast(Checksum, crc32),
                     cython.cast(Text, source.buf),

@@ -53,7 +53,7 @@ def appends(buffer, begins, queues: list, numbers, status) -> list:
             PyObject_GetBuffer(numbers, cython.address(places), PyBUF_SIMPLE)
             try:
                 if places.len != positions.len:
-                    raise ValueError("begins and numbers differ in number")
+                    raise ValueError("begins and numbers have different lengths")
                 return appends_of(
                     cython.cast(Text, source.buf),
                     source.len,

@@ -236,14 +236,14 @@ class ClassicSlave:
         """Raise CopyError if a master whose log has these bounds does not send from `begin`."""
         if begin < bounds.begin:
             raise CopyError(
-                f"the copy ends at {begin} and the master's log begins at {bounds.begin}: stop this broker, move its "
-                f"storePathRootDir away and start it again, to copy everything"
+                f"the copy ends at {begin} and the master's log begins at {bounds.begin}: the log between them is "
+                f"missing. Stop this broker, move its storePathRootDir away, and start it again to copy the whole log"
             )
         if begin > bounds.end:
             raise CopyError(
                 f"the copy ends at {begin} and the master's log at {bounds.end}: the master has lost the rest, or "
-                f"it is another one. If the master is right, stop this broker, move its storePathRootDir away and "
-                f"start it again; if this copy is right, start it as the master"
+                f"this is the copy of another master. If the master is right, stop this broker, move its storePathRootDir "
+                f"away, and start it again. If this copy is right, start it as the master"
             )
 
     async def _until_synced(self) -> None:

@@ -46,7 +46,7 @@ def show(replica: Replica) -> None:
         replica.show(replica.end)
     except ReplicaError as problem:
         raise ShowError(
-            f"{problem}: stop this broker, move its storePathRootDir away and start it again, to copy everything"
+            f"{problem}: stop this broker, move its storePathRootDir away, and start it again to copy the whole log"
         ) from problem
     except OSError as problem:
         raise ShowError(

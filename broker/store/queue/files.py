@@ -185,7 +185,7 @@ class QueueFiles:
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory; one with entries stays, with a warning. The next flush syncs its parent."""
         if kept := os.listdir(path):
-            log.warning("directory stays, it holds other files path=%s files=%d first=%s", path, len(kept), kept[0])
+            log.warning("directory kept: it holds other files path=%s files=%d first=%s", path, len(kept), kept[0])
             return
         self._disk.remove_directory(path)
         self._dirty_directories[os.path.dirname(path)] = None

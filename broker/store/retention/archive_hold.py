@@ -165,7 +165,8 @@ class ArchiveHold:
         elif state:
             log.info("archive hold keeps due segments mark=%d held_bytes=%d mark_age_s=%d", *values)
         else:
-            log.info("archive hold keeps no segment mark=%d held_bytes=%d mark_age_s=%d", *values)
+            text = "archive hold ended: no expired segment waits for the archive mark=%d held_bytes=%d mark_age_s=%d"
+            log.info(text, *values)
         self._logged = state
 
     def statistics(self) -> HoldStatistics | None:

@@ -174,7 +174,7 @@ async def test_invalid_bytes_close_the_connection_with_one_line(
 
 @pytest.mark.parametrize(
     ("begin", "end", "advice"),
-    [(6, 90, "to copy everything"), (0, 4, "if this copy is right, start it as the master")],
+    [(6, 90, "to copy the whole log"), (0, 4, "if this copy is right, start it as the master")],
 )
 async def test_a_copy_outside_of_the_masters_log_is_not_continued(
     begin: int, end: int, advice: str, caplog: pytest.LogCaptureFixture

@@ -85,7 +85,7 @@ def test_only_segments_are_deleted(files: QueueFiles, queue: Path, caplog: pytes
     assert sorted(path.name for path in queue.iterdir()) == sorted(others)
     assert (queue / "backup.tar").read_bytes() == b"mine"
     assert [record.message.split(" first=")[0] for record in caplog.records] == [
-        f"directory stays, it holds other files path={queue} files=5"
+        f"directory kept: it holds other files path={queue} files=5"
     ]
 
 

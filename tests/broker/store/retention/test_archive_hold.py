@@ -209,7 +209,7 @@ def test_each_change_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFix
         "archive hold overridden because=space",
         "segment was not archived",
         "archive hold keeps due segments",
-        "archive hold keeps no segment",
+        "archive hold ended: no expired segment waits for the archive",
     ]
     it.store.close()
 

@@ -133,7 +133,7 @@ async def test_tracks_are_the_state_of_a_message_in_each_group(broker: InProcess
 
 
 async def test_the_trace_of_a_message_is_read(broker: InProcessBroker) -> None:
-    """The send, and the calls of a handler, once their records are indexed."""
+    """A trace has the send and the handler calls once their records are indexed."""
 
     async def handler(_: MessageExt) -> None:
         handled.set()
