@@ -28,7 +28,7 @@ def test_the_tables_of_options_match_the_code(name: str) -> None:
 def test_the_tables_of_columns_match_the_code() -> None:
     """The tables contain every column of source and sink, and no others."""
     section = TEXT.split("## Columns")[1].split("## Options")[0]
-    source, sink = section.split("What the sink takes")
+    source, sink = section.split("The sink takes these columns")
     assert named(source) == [*DEFAULT_COLUMNS, "properties"]
     assert named(sink) == list(SINK_COLUMNS)
 
