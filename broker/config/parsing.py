@@ -210,8 +210,9 @@ def from_environment(
             if in_file is None:
                 yield Given(key or name, text.strip(), where)
                 continue
-            if any(bare(other) == bare(ENVIRONMENT_PREFIX + in_file) for other in environment):
-                raise StartError(f"{where}: expected without the variable of {in_file} itself")
+            for other in environment:
+                if bare(other) == bare(ENVIRONMENT_PREFIX + in_file):
+                    raise StartError(f"{where}: both this and {other} are set; remove one")
             yield Given(in_file, read(text).strip(), where, text)
 
 

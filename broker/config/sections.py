@@ -370,7 +370,9 @@ def check_pages(key: str, tls: TlsConfig, *, is_on: bool) -> None:
 def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_server: bool) -> None:
     """Check that no setting lacks another one that it needs. Raises StartError otherwise."""
     if security.namesrv_auth and not has_name_server:
-        raise StartError("namesrvAuth=true: expected without namesrvAddr, it protects the broker's own name server")
+        raise StartError(
+            "namesrvAuth=true: expected without namesrvAddr, because it protects the broker's own name server"
+        )
     asks = tls.mode is not TlsMode.DISABLED and tls.need_client_auth is not ClientAuth.NONE and tls.verifies_clients
     if security.tls_auth_mapping and not asks:
         raise StartError(
@@ -385,7 +387,7 @@ def check_role(config: DaemonConfig) -> None:
     if role is BrokerRole.SLAVE and broker_id == 0:
         raise StartError("brokerRole=SLAVE: expected with a brokerId above 0, which no other slave of its name has")
     if role is BrokerRole.SLAVE and not config.broker.namesrv_addresses:
-        raise StartError("brokerRole=SLAVE: expected with namesrvAddr, the slave finds its master there")
+        raise StartError("brokerRole=SLAVE: expected with namesrvAddr, where the slave finds its master")
     if role is not BrokerRole.SLAVE and broker_id != 0:
         raise StartError(f"brokerId={broker_id}: expected 0, or with brokerRole=SLAVE")
     if config.replication.serves_slaves and config.ha_port > LAST_PORT:
@@ -404,9 +406,13 @@ def check_link(config: DaemonConfig) -> None:
     if node not in peers:
         raise StartError(f"haNodeId={node}: expected one of haPeers: {', '.join(peers)}")
     if (role := replication.broker_role) is BrokerRole.SLAVE and replication.leads:
-        raise StartError(f"brokerRole=SLAVE: expected a master's, haPeers begins with this node, {node}")
+        raise StartError(
+            f"brokerRole=SLAVE: expected the role of a master, because haPeers begins with this node, {node}"
+        )
     if role is not BrokerRole.SLAVE and not replication.leads:
-        raise StartError(f"brokerRole={role.value}: expected SLAVE, haPeers begins with the leader, {leader.name}")
+        raise StartError(
+            f"brokerRole={role.value}: expected SLAVE, because haPeers begins with the leader, {leader.name}"
+        )
     if replication.leads and leader.port != config.ha_port:
         raise StartError(f"haPeers: {leader}: expected port {config.ha_port}, where this node listens (haListenPort)")
     if not 1 <= count <= len(peers):
@@ -438,9 +444,11 @@ def check_own_registration(config: DaemonConfig) -> None:
         return
     if not config.outbound_tls.is_on(config.tls.mode):
         if config.tls.mode is TlsMode.ENFORCING:
-            raise StartError("tls.enable=false: expected true, the broker's own name server enforces TLS")
+            raise StartError("tls.enable=false: expected true, because the broker's own name server enforces TLS")
     elif config.tls.need_client_auth is ClientAuth.REQUIRE and config.outbound_tls.cert_path is None:
-        raise StartError("tls.client.certPath: expected, the broker's own name server requires a client certificate")
+        raise StartError(
+            "tls.client.certPath: expected, because the broker's own name server requires a client certificate"
+        )
 
 
 def effective_settings(config: Any, settings: Iterable[Setting], origins: Mapping[str, str]) -> list[EffectiveSetting]:

@@ -30,7 +30,7 @@ def checked_name(request: Request, kind: str, check: Callable[[str], None]) -> s
     try:
         check(name)
     except RequestError as error:
-        raise InvalidArgument(f"{name!r} is no name of a {kind}: {error.remark}") from error
+        raise InvalidArgument(f"{name!r} is not a valid {kind} name: {error.remark}") from error
     return name
 
 
@@ -44,12 +44,12 @@ def whole(text: str | None, label: str, low: int, high: int) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Return the Unix ms of a time in UTC, as browsers send it. InvalidArgument if it is no time since 1970."""
+    """Return the Unix ms of a time in UTC, as browsers send it. InvalidArgument if it is not a time since 1970."""
     try:
         moment = datetime.fromisoformat(text)
         ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise InvalidArgument(f"{text[:50]!r} is no time: use 2024-05-01T12:00:00, in UTC.") from None
+        raise InvalidArgument(f"{text[:50]!r} is not a time: use 2024-05-01T12:00:00, in UTC.") from None
     if ms < 0:  # -1 stands for the end of a queue
         raise InvalidArgument(f"{text[:50]!r} is before 1970: use a later time.")
     return ms

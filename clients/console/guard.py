@@ -39,7 +39,7 @@ CSRF_FIELD: Final = "csrf"
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 STATIC: Final = "/static/"
-READ_ONLY: Final = "this session is read-only. Log in with an account that may administer."
+READ_ONLY: Final = "this session is read-only. Log in with an account that has administrator rights."
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -10,7 +10,7 @@ def attribute_changes(text: str) -> dict[str, str]:
     for change in text.strip().split(","):
         name, equals, value = change.partition("=")
         if not (name.startswith("+") and value) if equals else not name.startswith("-"):
-            raise usage_error(f"attributes are +name=value to set one and -name to remove one, not {change!r}.")
+            raise usage_error(f"an attribute must be +name=value (set) or -name (remove), not {change!r}.")
         if name in changes:
             raise usage_error(f"the attribute {name[1:]} is given twice: give it once.")
         changes[name] = value

@@ -188,7 +188,7 @@ def read_secret(file: Path) -> str:
     try:
         secret = file.read_text(encoding="utf-8").strip()
     except UnicodeDecodeError as error:
-        raise usage_error(f"{file} is no UTF-8 text: write only the secret to it.") from error
+        raise usage_error(f"{file} is not UTF-8 text: write only the secret to it.") from error
     if not secret:
         raise usage_error(f"{file} is empty: write the secret to it.")
     return secret

@@ -56,6 +56,6 @@ def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
         return None
     for file in (cert, key or cert):
         if not file.is_file():
-            raise usage_error(f"{file} is no file: give the certificate and its key in PEM.")
+            raise usage_error(f"{file} is not a file: give the certificate and its key in PEM.")
     refuse_exposed(key or cert)
     return Certificate(cert, key)

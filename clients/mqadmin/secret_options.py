@@ -50,11 +50,11 @@ def typed_secret(owner: str) -> str:
         with interruptible():
             secret, again = (getpass(f"{word} of {escaped(owner)}: ") for word in ("Password", "Again the password"))
     except EOFError:
-        raise usage_error("no password was typed, nothing is done.") from None
+        raise usage_error("no password was typed; nothing was done.") from None
     if not secret.strip():
-        raise usage_error("the password is empty, nothing is done.")
+        raise usage_error("the password is empty; nothing was done.")
     if secret != again:
-        raise usage_error("the two passwords differ, nothing is done. Repeat the command.")
+        raise usage_error("the two passwords differ; nothing was done. Repeat the command.")
     return secret
 
 

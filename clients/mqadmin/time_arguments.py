@@ -29,7 +29,7 @@ def moment_argument(text: str) -> int:
         return int(datetime.fromisoformat(given).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         forms = "now, 15m (s, m, h or d ago), 2024-05-01T13:00, or milliseconds since 1970"
-        raise usage_error(f"a time is {forms}, not {given!r}.") from None
+        raise usage_error(f"a time must be {forms}, not {given!r}.") from None
 
 
 def time_argument(text: str) -> int:
@@ -44,4 +44,4 @@ def time_argument(text: str) -> int:
             return int(datetime(*parts).astimezone().timestamp()) * 1000 + milliseconds  # type: ignore[arg-type]
         except (ValueError, OverflowError, OSError):
             pass  # no such day or hour
-    raise usage_error(f"a time is milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS, not {given!r}.")
+    raise usage_error(f"a time must be milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS, not {given!r}.")

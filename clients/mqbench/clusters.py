@@ -74,7 +74,7 @@ def find_brokers(target: str | None, namesrv: str | None, security: Security = N
     if target is not None:
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit():
-            raise ValueError(f"a broker is HOST:PORT, not {target!r}")
+            raise ValueError(f"a broker must be HOST:PORT, not {target!r}")
         return [Broker(DEFAULT_BROKER_NAME, target, security)]
     return with_connections(security, lambda connections: masters(namesrv or "", connections, security))
 

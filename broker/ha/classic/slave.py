@@ -138,7 +138,7 @@ class ClassicSlave:
                 except ReplicaError as error:
                     self._note_problem("invalid transfer", error)
                 except ShowError as error:
-                    log.error("log is not copied any more reason=%s", error)
+                    log.error("stopped copying the log reason=%s", error)
                     self._blocked = str(error)
                     return
                 except (OSError, MasterError, ValueError) as error:  # ValueError: an address without a valid port
@@ -154,7 +154,9 @@ class ClassicSlave:
         if kind != "no connection":
             self._refused[kind] += 1
         if text != self._logged:
-            log.warning("log is not copied master=%s reason=%s retry_s=%.0f", self._address, text, self._config.retry_s)
+            log.warning(
+                "not copying the log master=%s reason=%s retry_s=%.0f", self._address, text, self._config.retry_s
+            )
         self._logged = text
 
     # -------------------------------------------------------------------------------------------------- one connection
@@ -173,7 +175,7 @@ class ClassicSlave:
         except TimeoutError:
             raise TimeoutError(f"no connection to {address} within {CONNECT_TIMEOUT_S:g} s") from None
         self._connection = connection
-        log.info("log is copied master=%s from=%d", address, begin)
+        log.info("copying the log master=%s from=%d", address, begin)
         try:
             await self._supervise(connection)
         finally:
@@ -242,8 +244,8 @@ class ClassicSlave:
         if begin > bounds.end:
             raise CopyError(
                 f"the copy ends at {begin} and the master's log at {bounds.end}: the master has lost the rest, or "
-                f"this is the copy of another master. If the master is right, stop this broker, move its storePathRootDir "
-                f"away, and start it again. If this copy is right, start it as the master"
+                f"this is the copy of another master. If the master is right, stop this broker, move its "
+                f"storePathRootDir away, and start it again. If this copy is right, start it as the master"
             )
 
     async def _until_synced(self) -> None:

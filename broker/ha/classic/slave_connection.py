@@ -50,7 +50,7 @@ def show(replica: Replica) -> None:
         ) from problem
     except OSError as problem:
         raise ShowError(
-            f"the queues cannot be written, {problem}: mend the disk, then restart this broker"
+            f"the queues cannot be written, {problem}: repair the disk, then restart this broker"
         ) from problem
 
 

@@ -309,7 +309,7 @@ class Leader:
             for link in self._copies:
                 self._send(link, Beat(self.epoch, self._local.committed))
         if now - self._renewed_at > timings.lost_s and not self._hears_all():
-            self._restart("neither the sign of life was renewed nor was the whole set heard")
+            self._restart("the sign of life was not renewed, and not the whole set responded")
         elif not self._decisions.busy:
             self._decide()
 

@@ -119,7 +119,7 @@ def problem_of_leader(revised: Revised | None, node: str, store_id: str, epochs:
     reason = f"store {store_id} is not in the set of the group's record (inSync of haRecord)"
     if nodes := [name for name in record.others_in_sync(store_id) if name != node]:
         return f"{reason}: copy haRecord to a node of the set ({', '.join(nodes)}), and name it first in haPeers"
-    return f"{reason}, and no store of another node is: start without haPeers to serve the messages of this disk"
+    return f"{reason}, and neither is a store of another node: start without haPeers to serve the messages on this disk"
 
 
 class RecordFile(Protocol):

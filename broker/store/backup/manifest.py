@@ -131,7 +131,9 @@ def load_manifest(directory: Path) -> Manifest | None:
     except (ValueError, RecursionError) as problem:
         raise BackupError(f"{path} is damaged ({problem}): use another backup") from None
     if manifest.version != VERSION:
-        raise BackupError(f"{path} has version {manifest.version}, this program reads {VERSION}: use a newer one")
+        raise BackupError(
+            f"{path} has version {manifest.version}, this program reads {VERSION}: use a newer version of the program"
+        )
     return manifest
 
 

@@ -214,7 +214,7 @@ class _Run:
         manifest.timer_log = []
         manifest.snapshots = [msgspec.structs.replace(snapshot, timer_end=0) for snapshot in manifest.snapshots]
         self._copies.warnings.append(
-            "the store's timer log does not continue that of the backup: earlier states have no timers any more"
+            "the store's timer log does not continue the backup's timer log: earlier states no longer have timers"
         )
 
     def _difference(self, end: int) -> str:

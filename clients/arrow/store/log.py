@@ -177,7 +177,7 @@ def _segments_in(directory: Path) -> list[Segment]:
             found = [(parse_offset_file_name(entry.name), entry) for entry in entries if entry.is_file()]
             return [Segment(start, entry.stat().st_size, entry.path) for start, entry in found if start is not None]
     except FileNotFoundError:
-        advice = "set path to the broker's storePathRootDir; with Spark, it is at the same place on every executor"
+        advice = "set path to the broker's storePathRootDir; with Spark, the path must be the same on every executor"
         what = f"{directory.parent} is not a store: it has no {directory.name}/; {advice}"
         raise StoreUnreadable(f"{what}. Set storePathCommitLog if the log is elsewhere") from None
     except OSError as problem:

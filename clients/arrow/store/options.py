@@ -36,7 +36,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.topics is not None and self.topic_pattern is not None:
-            raise ValueError("give one of subscribe and subscribePattern")
+            raise ValueError("give either subscribe or subscribePattern, not both")
 
     @property
     def selection(self) -> Selection:

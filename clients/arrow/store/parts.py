@@ -48,7 +48,7 @@ class StoreParts:
         if begin < self.begin:
             raise StoreUnreadable(
                 f"{root}: the log begins at byte {self.begin}, and the last part ended at byte {begin}; the "
-                "segments in between were deleted: restore them, or start anew"
+                "segments in between were deleted: restore them, or start over"
             )
         if begin > self.end:
             raise StoreUnreadable(

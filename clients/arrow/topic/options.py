@@ -55,7 +55,7 @@ class TopicOptions(ClusterOptions, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         given = [self.subscribe is not None, self.subscribe_pattern is not None, self.assign is not None]
         if sum(given) != 1:
-            raise ValueError("give one of subscribe, subscribePattern and assign")
+            raise ValueError("give exactly one of subscribe, subscribePattern and assign")
         if self.expression_type == SQL92 and self.expression == EVERYTHING:
             raise ValueError("expressionType SQL92 needs a subExpression")
 

@@ -94,6 +94,6 @@ def _uvicorn_config(options: ConsoleOptions, certificate: Certificate | None) ->
         assert certificate is not None
         key = certificate.key or certificate.cert
         raise InvalidArgument(
-            f"{certificate.cert} and {key} are no certificate and its key in PEM ({error.reason or error})."
+            f"{certificate.cert} and {key} are not a certificate and its key in PEM ({error.reason or error})."
         ) from error
     return config

@@ -172,7 +172,7 @@ def _target(request: Request, group: str) -> str | None:
     """Return the group that gets the copies; None: all groups of the topics that they came from."""
     target = form_of(request).get("target", "group")
     if target not in dict(TARGET.values):
-        raise InvalidArgument(f"{target!r} is no place for dead letters: choose one of the list.")
+        raise InvalidArgument(f"{target!r} is not a place for dead letters: choose one from the list.")
     return group if target == "group" else None
 
 

@@ -76,7 +76,9 @@ async def message_at(cluster: Cluster, offset_msg_id: str) -> MessageExt:
     try:
         ip, port, _ = decode_offset_id(offset_msg_id)
     except ValueError:
-        raise InvalidArgument(f"{offset_msg_id[:100]!r} is no id of a message that shows where it is stored.") from None
+        raise InvalidArgument(
+            f"{offset_msg_id[:100]!r} is not a message id that shows where the message is stored."
+        ) from None
     if (ip, port) not in await _brokers(cluster):
         raise InvalidArgument(f"the id names the broker {ip}:{port}, which is not registered: look for the unique id.")
     return await cluster.admin.messages.at(offset_msg_id)

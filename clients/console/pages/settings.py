@@ -33,7 +33,7 @@ async def settings(request: Request) -> Response:
     chosen = request.query_params.get("broker") or options.own_broker
     if chosen not in masters:
         if request.query_params.get("broker"):
-            raise InvalidArgument(f"no master of broker {chosen!r} is registered. Choose one of the list.")
+            raise InvalidArgument(f"no master of broker {chosen!r} is registered. Choose one from the list.")
         chosen = next(iter(masters), "")
     rows = await _rows(request, chosen, masters.get(chosen))
     text = request.query_params.get("q", "").strip()

@@ -88,7 +88,7 @@ GROUPS: Final[dict[str, tuple[str, Commands]]] = {
 """The commands for people, by group."""
 ON_DEMAND: Final = {
     "console": ("skylarkmq.clients.mqadmin.console_command", "Serve the console in the browser."),
-    "doctor": ("skylarkmq.clients.mqadmin.doctor.command", "Find what is wrong with a cluster, and what to do."),
+    "doctor": ("skylarkmq.clients.mqadmin.doctor.command", "Find problems of a cluster, and what to do about them."),
 }
 """Commands whose modules need packages that other commands do not load, with the function of the same name."""
 _USAGE_ERROR_OF_TYPER: Final = 2

@@ -42,7 +42,7 @@ class UserRow(Summary, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="name")]
     type: Annotated[str, Meta(description="`Super` or `Normal`")]
     status: Annotated[str, Meta(description="`enable` or `disable`")]
-    brokers: Annotated[list[str], Meta(description="addresses of the brokers that have it so")]
+    brokers: Annotated[list[str], Meta(description="addresses of the brokers that have it in this form")]
 
 
 class PolicyRow(Summary, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class PolicyRow(Summary, frozen=True, kw_only=True):
     decision: Annotated[str, Meta(description="`Allow` or `Deny`")]
     source_ips: Annotated[list[str], Meta(description="addresses and networks of the clients; empty: all")]
     type: Annotated[str, Meta(description="`Custom`; `Default`: where no other policy is about the resource")]
-    brokers: Annotated[list[str], Meta(description="addresses of the brokers that have it so")]
+    brokers: Annotated[list[str], Meta(description="addresses of the brokers that have it in this form")]
 
 
 class AccountsCopy(Result, frozen=True, kw_only=True):

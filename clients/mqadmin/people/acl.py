@@ -171,7 +171,7 @@ async def update(
 
 @COMMANDS.add(
     "delete",
-    "Delete policies: those for resources, or all of a user.",
+    "Delete policies: those of some resources, or all policies of a user.",
     "mqadmin acl delete alice --resource Topic:Orders --yes",
     "mqadmin acl delete alice --all",
 )
@@ -337,7 +337,9 @@ def _check_resources(resources: list[str]) -> None:
     for resource in resources:
         kind, _, name = resource.partition(":")
         if resource != "*" and (kind.lower() not in _RESOURCES or not name):
-            raise usage_error(f"{resource!r} is no resource: Topic:NAME, Group:NAME or Cluster:NAME; * ends a prefix.")
+            raise usage_error(
+                f"{resource!r} is not a resource: Topic:NAME, Group:NAME or Cluster:NAME; * ends a prefix."
+            )
 
 
 def _actions(text: str) -> list[str]:
@@ -345,15 +347,15 @@ def _actions(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name.lower() not in _ACTIONS:
-            raise usage_error(f"{name!r} is no action: {', '.join(_ACTIONS.values())}.")
+            raise usage_error(f"{name!r} is not an action; use one of {', '.join(_ACTIONS.values())}.")
     if not names:
-        raise usage_error(f"no action is given: {', '.join(_ACTIONS.values())}.")
+        raise usage_error(f"no action is given; use some of {', '.join(_ACTIONS.values())}.")
     return [_ACTIONS[name.lower()] for name in names]
 
 
 def _decision(text: str) -> str:
     if text.lower() not in _DECISIONS:
-        raise usage_error(f"{text!r} is no decision: {', '.join(_DECISIONS)}.")
+        raise usage_error(f"{text!r} is not a decision; use one of {', '.join(_DECISIONS)}.")
     return _DECISIONS[text.lower()]
 
 

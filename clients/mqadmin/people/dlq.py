@@ -51,7 +51,7 @@ class LetterGroup(Summary, frozen=True, kw_only=True):
     """A group with dead letters."""
 
     group: Annotated[str, Meta(description="name of the group")]
-    letters: Annotated[int, Meta(description="stored dead letters, also those that were sent again")]
+    letters: Annotated[int, Meta(description="stored dead letters, including letters that were sent again")]
     last_stored: Annotated[str | None, Meta(description="when the last one was stored, UTC")]
     last_stored_ms: Annotated[int, Meta(description="the same as Unix time in ms; 0: not known")]
 
@@ -71,8 +71,10 @@ class Letter(Summary, frozen=True, kw_only=True):
     """One dead letter."""
 
     message: Annotated[MessageRow, Meta(description="the letter as it is stored")]
-    origin_topic: Annotated[str | None, Meta(description="topic that it came from; null: it does not name it")]
-    redeliveries: Annotated[int, Meta(description="how often it was delivered again before")]
+    origin_topic: Annotated[
+        str | None, Meta(description="topic that it came from; null if the letter does not name it")
+    ]
+    redeliveries: Annotated[int, Meta(description="how often it was redelivered before")]
 
 
 class Letters(Result, frozen=True, kw_only=True):
@@ -199,7 +201,7 @@ async def show_letters(
 
 @COMMANDS.add(
     "resend",
-    "Send dead letters again: some by id, those of a filter, or all.",
+    "Send dead letters again: by id, by a filter, or all.",
     "mqadmin dlq resend billing 7F0000010001...",
     "mqadmin dlq resend billing --since 2h --yes",
     "mqadmin dlq resend billing --all --to topic",
@@ -225,7 +227,7 @@ async def resend(
     if sum(ways) != 1:
         raise usage_error("give ids of letters, or --all, or a filter: --since, --until, --contains.")
     if target not in _TARGETS:
-        raise usage_error(f"{target!r} is no target: {' or '.join(_TARGETS)}.")
+        raise usage_error(f"{target!r} is not a target; use {' or '.join(_TARGETS)}.")
     ranges = await _ranges(admin, group, wanted)
     total = len(ids) if ids else total_of(ranges)
     where = f"group {group}" if target == _GROUP else "all groups of the topics that they came from"
@@ -270,6 +272,6 @@ async def _by_id(admin: Admin, group: str, ids: list[str]) -> AsyncIterator[Mess
     letters = [await message_of(admin, each, DLQ_PREFIX + group) for each in ids]
     for letter in letters:
         if letter.topic != DLQ_PREFIX + group:  # an offset id names any message
-            raise not_found(f"message {letter.msg_id} is in {letter.topic}, and is no dead letter of group {group}.")
+            raise not_found(f"message {letter.msg_id} is in {letter.topic}, and is not a dead letter of group {group}.")
     for letter in letters:
         yield letter

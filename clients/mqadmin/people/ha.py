@@ -98,7 +98,7 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
 
 @COMMANDS.add(
     "status",
-    "Show masters, their copies and how far those are behind.",
+    "Show masters, their copies and the lag of each copy.",
     "mqadmin ha status",
     "mqadmin ha status --watch",
     "mqadmin ha status --json",

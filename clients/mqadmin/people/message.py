@@ -119,7 +119,7 @@ class TraceRow(Summary, frozen=True, kw_only=True):
     time_ms: Annotated[int, Meta(description="the same as Unix time in ms; 0: not traced")]
     cost_ms: Annotated[int, Meta(description="duration in ms of a send or a handler")]
     succeeded: Annotated[bool, Meta(description="whether it succeeded")]
-    redeliveries: Annotated[int, Meta(description="how often the message was delivered again before")]
+    redeliveries: Annotated[int, Meta(description="how often the message was redelivered before")]
     client: Annotated[str, Meta(description="IP address of the client that traced it")]
 
 
@@ -204,7 +204,7 @@ async def _of_ranges(
 def _queue(topic: str, text: str) -> MessageQueue:
     found = _QUEUE.fullmatch(text)
     if found is None:
-        raise usage_error(f"a queue is BROKER:ID, such as broker-a:0, not {text!r}.")
+        raise usage_error(f"a queue must be BROKER:ID, such as broker-a:0, not {text!r}.")
     return MessageQueue(topic, found[1], int(found[2]))
 
 
@@ -227,7 +227,7 @@ async def show_message(
 ) -> None:
     """Print one message. Without --topic, all topics are searched."""
     if form and form not in FORMS:
-        raise usage_error(f"{form!r} is no form of a body: {', '.join(FORMS)}.")
+        raise usage_error(f"{form!r} is not a form of a body; use one of {', '.join(FORMS)}.")
     message = await message_of(admin, message_id, topic)
     view = view_of(message.body, form)
     if view.problem is not None:
@@ -310,7 +310,7 @@ def _properties(texts: list[str] | None) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts or []]
     for name, is_set, value in pairs:
         if not name or not value:
-            raise usage_error(f"a property is NAME=VALUE, not {name + is_set + value!r}.")
+            raise usage_error(f"a property must be NAME=VALUE, not {name + is_set + value!r}.")
     return {name: value for name, _, value in pairs}
 
 

@@ -57,6 +57,6 @@ def check_changed(server: str, values: Mapping[str, str], key: str, value: str) 
         raise CommandFailed(f"{server} has no setting {key}, and ignored it. `config get` lists the settings.", REFUSED)
     if values[key] != value:
         raise CommandFailed(
-            f"{server} did not take {key}={shown(key, value)}: it is {shown(key, values[key])}. Check the value.",
+            f"{server} did not accept {key}={shown(key, value)}: it is {shown(key, values[key])}. Check the value.",
             REFUSED,
         )

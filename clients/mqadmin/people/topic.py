@@ -217,7 +217,7 @@ async def list_topics(
     """Print the topics that the brokers have."""
     wanted = kind.replace("-", " ")
     if wanted not in {*KINDS, ALL}:
-        raise usage_error(f"{kind!r} is no kind of topics: {', '.join(KINDS)} or {ALL}.")
+        raise usage_error(f"{kind!r} is not a kind of topic; use {', '.join(KINDS)} or {ALL}.")
 
     async def read() -> TopicList:
         rows = await _rows(admin)
@@ -318,7 +318,7 @@ async def _has_route(admin: Admin, topic: str) -> bool:
 
 def _permission(text: str) -> int:
     if text not in _PERMISSIONS:
-        raise usage_error(f"{text!r} is no permission: {', '.join(_PERMISSIONS)}.")
+        raise usage_error(f"{text!r} is not a permission; use one of {', '.join(_PERMISSIONS)}.")
     return _PERMISSIONS[text]
 
 
@@ -333,11 +333,11 @@ def _changes(message_type: str | None, attributes: list[str] | None) -> dict[str
     for text in attributes or []:
         name, is_set, value = text.partition("=")
         if not name or not is_set or not value:
-            raise usage_error(f"an attribute is NAME=VALUE, not {text!r}.")
+            raise usage_error(f"an attribute must be NAME=VALUE, not {text!r}.")
         changes[name] = value
     if message_type is not None:
         if message_type.upper() not in _TYPES:
-            raise usage_error(f"{message_type!r} is no type of messages: {', '.join(_TYPES)}.")
+            raise usage_error(f"{message_type!r} is not a message type; use one of {', '.join(_TYPES)}.")
         changes[_TYPE_ATTRIBUTE] = message_type.upper()
     return changes
 

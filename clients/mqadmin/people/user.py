@@ -188,10 +188,8 @@ async def copy(
         if name not in found:
             raise _unknown(name, from_address)
         if not found[name].password:
-            text = (
-                f"broker {from_address} returns the password of user {name} to super users only: use a profile of one."
-            )
-            raise CommandFailed(text, NO_PERMISSION)
+            reason = f"broker {from_address} returns the password of user {name} to super users only"
+            raise CommandFailed(f"{reason}: use a super user's profile.", NO_PERMISSION)
     there = {user.username for user in tables[to_address]}
     if replaced := [name for name in wanted if name in there]:
         confirm(f"On {to_address} will be changed: {', '.join(replaced)}.", is_agreed=yes)
@@ -264,5 +262,5 @@ def _unknown(user: str, *addresses: str) -> Exception:
 
 def _type(text: str) -> str:
     if text.lower() not in _TYPES:
-        raise usage_error(f"{text!r} is no type of users: {', '.join(_TYPES)}.")
+        raise usage_error(f"{text!r} is not a user type; use one of {', '.join(_TYPES)}.")
     return _TYPES[text.lower()]

@@ -225,10 +225,12 @@ async def _try_tracks(admin: Admin, message: MessageExt, end: str, failures: Fai
 
 
 async def _consume_directly(admin: Admin, message: MessageExt, group: str, client_id: str) -> None:
-    """Have a client handle a message, and print the result. CommandFailed if it is no push consumer."""
+    """Have a client handle a message, and print the result. CommandFailed if it is not a push consumer."""
     info = await admin.group_config.running_info(group, client_id)
     if info.properties.get(CONSUME_TYPE) != ConsumeType.CONSUME_PASSIVELY:
-        raise CommandFailed(f"client {client_id} is no push consumer, so it cannot handle a message directly.", REFUSED)
+        raise CommandFailed(
+            f"client {client_id} is not a push consumer, so it cannot handle a message directly.", REFUSED
+        )
     printf("%s", direct_result_text(await admin.messages.consume_directly(group, client_id, message)))
 
 

@@ -83,7 +83,7 @@ async def update_order_conf(
     """Set, print or delete the queue numbers of an ordered topic."""
     topic, method, order = topic.strip(), method.strip(), (order or "").strip()
     if method not in _METHODS:
-        raise usage_error(f"-m is put, get or delete, not {method}.")
+        raise usage_error(f"-m must be put, get or delete, not {method}.")
     if method == "get":
         found = await admin.name_servers.get(ORDER_CONFIG, topic)
         printf("get orderConf success. topic=[%s], orderConf=[%s] ", topic, found)

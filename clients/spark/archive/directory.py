@@ -115,7 +115,7 @@ class ArchiveDirectory:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                what = f"another job writes the part of {self.broker_name} in {self.uri}"
+                what = f"another job is writing the part of {self.broker_name} in {self.uri}"
                 raise ArchiveError(f"{what}: wait until it has finished") from None
             yield
 

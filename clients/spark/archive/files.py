@@ -163,9 +163,9 @@ def _batches(
 
 def _compare_numbers(batch: pa.RecordBatch, piece: Piece, rows: slice) -> None:
     if not np.array_equal(numbers(batch["physicalOffset"]), piece.physical_offsets[rows]):
-        raise NotVerified(f"rows {rows.start} to {rows.stop} are other messages than those of the log")
+        raise NotVerified(f"rows {rows.start} to {rows.stop} are not the messages of the log")
     if not np.array_equal(numbers(batch["bodyCrc"]), piece.stated_crcs[rows]):
-        raise NotVerified(f"rows {rows.start} to {rows.stop} have other checksums than those in the log")
+        raise NotVerified(f"rows {rows.start} to {rows.stop} have checksums that differ from the log")
 
 
 def _compare_bodies(bodies: pa.Array, piece: Piece, rows: slice) -> None:

@@ -65,7 +65,7 @@ class DeadLettersSummary(Summary, frozen=True, kw_only=True):
     topic: Annotated[str, Meta(description="the dead-letter topic")]
     by: Annotated[str, Meta(description="how the letters are grouped")]
     letters: Annotated[int, Meta(description="the selected dead letters")]
-    group_count: Annotated[int, Meta(description="groups, including those that `groups` omits")]
+    group_count: Annotated[int, Meta(description="groups, including groups that `groups` omits")]
     groups: Annotated[list[LetterGroup], Meta(description="the groups, most letters first")]
 
 

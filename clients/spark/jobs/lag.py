@@ -44,13 +44,14 @@ class GroupLag(Summary, frozen=True, kw_only=True):
     consumed_per_second: Annotated[float | None, Meta(description="messages consumed per second within the window")]
     produced_per_second: Annotated[float | None, Meta(description="messages stored per second within the window")]
     catch_up_seconds: Annotated[
-        float | None, Meta(description="time until there is no lag at these rates; null if it does not decrease")
+        float | None, Meta(description="time until there is no lag at these rates; null if the lag does not decrease")
     ]
     last_progress_at: Annotated[
-        str | None, Meta(description="the last sample with consumed messages, UTC; null if there is none")
+        str | None, Meta(description="the last sample with consumed messages, UTC; null if nothing was consumed")
     ]
     seconds_without_progress: Annotated[
-        float | None, Meta(description="from then, or from the first sample, to the last sample; null without lag")
+        float | None,
+        Meta(description="from lastProgressAt, or from the first sample, to the last sample; null without lag"),
     ]
     sampled_at: Annotated[str | None, Meta(description="the last sample, UTC")]
 
@@ -59,7 +60,7 @@ class LagSummary(Summary, frozen=True, kw_only=True):
     """The summary of `mqspark-lag report`."""
 
     schema: Annotated[str, Meta(description="name and version of this format")] = "mqspark-lag/1"
-    first_sample_at: Annotated[str | None, Meta(description="the first sample, UTC; null if there is none")]
+    first_sample_at: Annotated[str | None, Meta(description="the first sample, UTC; null without samples")]
     last_sample_at: Annotated[str | None, Meta(description="the last sample, UTC")]
     samples: Annotated[int, Meta(description="different times of samples")]
     total_lag: Annotated[int, Meta(description="the lag of all groups at their last samples")]

@@ -84,7 +84,9 @@ Given = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="accessKey, secretKey, tls.enable and so on.")
 ]
 SampleTable = Annotated[str, typer.Argument(metavar="TABLE", help="The table; any URI that Spark supports.")]
-RateWindow = Annotated[str, typer.Option("--window", metavar="TIME", help="Rates are those of this time at the end.")]
+RateWindow = Annotated[
+    str, typer.Option("--window", metavar="TIME", help="Rates are measured over this time at the end.")
+]
 
 
 # Samples.

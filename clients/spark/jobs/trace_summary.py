@@ -51,7 +51,7 @@ class Consuming(Summary, frozen=True, kw_only=True):
     failed: Annotated[int, Meta(description="calls that raised, timed out, returned nothing, or asked for redelivery")]
     unfinished: Annotated[int, Meta(description="calls without a record of their end")]
     redeliveries: Annotated[int, Meta(description="calls for messages that were delivered before")]
-    latency: Annotated[Spread, Meta(description="from the end of the send to the begin of the first call")]
+    latency: Annotated[Spread, Meta(description="from the end of the send to the start of the first call")]
     duration: Annotated[Spread, Meta(description="how long handler calls took")]
 
 
@@ -62,7 +62,7 @@ class Slow(Summary, frozen=True, kw_only=True):
     topic: Annotated[str | None, Meta(description="the topic")]
     consumer_group: Annotated[str | None, Meta(description="the consumer group")]
     broker: Annotated[str | None, Meta(description="the broker that stored the message, `ip:port`")]
-    begun_at: Annotated[str | None, Meta(description="the begin of the call, UTC")]
+    begun_at: Annotated[str | None, Meta(description="the start of the call, UTC")]
     latency_ms: Annotated[int | None, Meta(description="from the end of the send to this call; null for redeliveries")]
     duration_ms: Annotated[int | None, Meta(description="the time in the handler; null if the call is unfinished")]
     earlier_deliveries: Annotated[int | None, Meta(description="how often the message was delivered before")]

@@ -154,7 +154,9 @@ def _require(given: BodyOptions) -> None:
             "--registry determines the schemas of the bodies: leave out --avro-single-object and --avro-writer-schema"
         )
     if len(given.avro_writer_schemas) > 1 and not given.avro_single_object:
-        raise OptionError("several --avro-writer-schema need --avro-single-object: nothing else says which one is used")
+        raise OptionError(
+            "several --avro-writer-schema need --avro-single-object: nothing else identifies the schema of a body"
+        )
     if (given.protobuf_descriptor is None) != (given.protobuf_message is None):
         raise OptionError("--protobuf-descriptor and --protobuf-message go together: set both")
     if given.protobuf_registry_header and given.protobuf_descriptor is None:

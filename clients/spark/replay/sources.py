@@ -163,5 +163,5 @@ def _of_table(source: ArchiveTable, selection: Selection, columns: tuple[str, ..
             f"the table {source.identifier} of the catalog {source.catalog} cannot be read: {error}"
         ) from error
     if any(task.delete_files for task in tasks):
-        raise ArchiveUnreadable(f"the table {source.identifier} has row deletes: compact it first")
+        raise ArchiveUnreadable(f"the table {source.identifier} has row deletes: compact the table first")
     return ArchiveFiles.of([task.file.file_path for task in tasks], selection, columns)

@@ -41,7 +41,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.to_topic is not None and (self.topics or self.topic_property):
-            raise ValueError("one topic for all messages is set, and a mapping or a property, too: choose one")
+            raise ValueError("a topic for all messages is set, and also a mapping or a property: choose one")
         for topic in [*self.topics.values(), *([] if self.to_topic is None else [self.to_topic])]:
             check_target(topic)
         if not 0 <= self.delay_level <= MAX_DELAY_LEVEL:

@@ -42,7 +42,9 @@ def delete_leftovers(spark: SparkSession, directory: str, older_than: datetime) 
 def require_place(named: Collection[str], directory: str) -> None:
     """Raise Unavailable if the log names files of another directory, or no file."""
     if not named:
-        raise Unavailable(f"the log of {directory} names no file: no file can be told from a leftover")
+        raise Unavailable(
+            f"the log of {directory} names no file, so leftovers cannot be distinguished from other files"
+        )
     other = next((path for path in named if not path.startswith(directory.rstrip("/") + "/")), None)
     if other is not None:
         raise Unavailable(

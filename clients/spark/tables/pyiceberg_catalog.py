@@ -51,7 +51,7 @@ def _implemented(given: Mapping[str, str]) -> str | None:
         return None
     if implementation not in IMPLEMENTATIONS:
         known = ", ".join(IMPLEMENTATIONS)
-        raise Unavailable(f"PyIceberg has no catalog {implementation}; it has those of {known}")
+        raise Unavailable(f"PyIceberg has no catalog {implementation}; it has catalogs of {known}")
     return IMPLEMENTATIONS[implementation]
 
 

@@ -266,9 +266,8 @@ def test_a_key_that_ends_in_file_is_a_key() -> None:
 def test_a_value_and_a_file_with_the_value_exclude_each_other() -> None:
     """Which of them counts would be a guess."""
     environment = {"SKYLARK_LISTEN_PORT_FILE": "ip", "SKYLARK_listenPort": "7"}
-    with pytest.raises(
-        StartError, match="SKYLARK_LISTEN_PORT_FILE: expected without the variable of listenPort itself"
-    ):
+    text = "SKYLARK_LISTEN_PORT_FILE: both this and SKYLARK_listenPort are set; remove one"
+    with pytest.raises(StartError, match=text):
         list(from_environment(environment, CATALOGUE, FILES.__getitem__))
 
 

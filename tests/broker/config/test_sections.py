@@ -509,8 +509,13 @@ def test_the_cluster_secret_is_never_shown() -> None:
     ("node", "role", "more", "reason"),
     [
         ("n3", "ASYNC_MASTER", "", "haNodeId=n3: expected one of haPeers: n1, n2"),
-        ("n1", "SLAVE", "brokerId=1\nnamesrvAddr=127.0.0.1:9876", "brokerRole=SLAVE: expected a master's"),
-        ("n2", "ASYNC_MASTER", "", "brokerRole=ASYNC_MASTER: expected SLAVE, haPeers begins with the leader, n1"),
+        ("n1", "SLAVE", "brokerId=1\nnamesrvAddr=127.0.0.1:9876", "brokerRole=SLAVE: expected the role of a master"),
+        (
+            "n2",
+            "ASYNC_MASTER",
+            "",
+            "brokerRole=ASYNC_MASTER: expected SLAVE, because haPeers begins with the leader, n1",
+        ),
         ("n1", "ASYNC_MASTER", "haListenPort=10999", "n1=127.0.0.1:10912: expected port 10999, where this node"),
         ("n1", "ASYNC_MASTER", "minInSyncReplicas=3", "minInSyncReplicas=3: expected at most the 2 nodes"),
         ("n1", "SYNC_MASTER", "", "flushDiskType=ASYNC_FLUSH: expected SYNC_FLUSH"),

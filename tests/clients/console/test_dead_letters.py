@@ -104,8 +104,8 @@ async def test_all_letters_of_a_filter_are_sent_again(broker: InProcessBroker, c
     ("path", "fields", "reason"),
     [
         ("resend", {"id": ""}, "The id is empty"),
-        ("resend", {"id": "1", "target": "moon"}, "'moon' is no place"),
-        ("resend-all", {"since": "soon"}, "'soon' is no time"),
+        ("resend", {"id": "1", "target": "moon"}, "'moon' is not a place"),
+        ("resend-all", {"since": "soon"}, "'soon' is not a time"),
     ],
 )
 async def test_a_value_that_is_not_allowed_is_one_line(

@@ -243,7 +243,7 @@ def test_the_certificate_must_be_usable(tmp_path: Path, capsys: pytest.CaptureFi
     exposed = f"other users can read {broken}"
     cases: list[tuple[tuple[Any, ...], str]] = [
         (("--tls-key", broken), "--tls-key needs --tls-cert."),
-        (("--tls-cert", tmp_path / "none"), f"{tmp_path / 'none'} is no file"),
+        (("--tls-cert", tmp_path / "none"), f"{tmp_path / 'none'} is not a file"),
         (("--tls-cert", broken), exposed),
         (("--tls-cert", broken, "--tls-key", broken), exposed),
     ]
@@ -254,7 +254,7 @@ def test_the_certificate_must_be_usable(tmp_path: Path, capsys: pytest.CaptureFi
         assert line.count("\n") == 1
     broken.chmod(0o600)
     assert run(["console", "--port", "0", "--tls-cert", str(broken)]) == 1
-    assert "are no certificate and its key in PEM" in capsys.readouterr().err
+    assert "are not a certificate and its key in PEM" in capsys.readouterr().err
 
 
 @contextmanager

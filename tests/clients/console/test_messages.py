@@ -81,7 +81,7 @@ async def test_messages_are_read_from_an_offset(browser: Browser, client: Client
         ("topic=Missing&by=key&key=k", 404, "Create it"),
         ("topic=T&by=offset&broker=b&queue=x&offset=1", 400, "The queue is 'x'"),
         ("topic=T&by=offset&broker=b&queue=1&offset=-1", 400, "The offset is '-1'"),
-        ("topic=T&by=time&since=now", 400, "'now' is no time"),
+        ("topic=T&by=time&since=now", 400, "'now' is not a time"),
     ],
 )
 async def test_a_search_that_fails_is_one_line(browser: Browser, query: str, status: int, reason: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_message_without_a_trace_says_so(browser: Browser, client: Clien
 async def test_an_id_leads_to_brokers_of_the_cluster_only(browser: Browser) -> None:
     """The address in an id of a link is not connected to unless it is a registered broker."""
     elsewhere = encode_offset_id(encode_host("192.0.2.7", 80), 0)
-    for text, reason in ((elsewhere, "192.0.2.7:80, which is not registered"), ("zz", "is no id of a message")):
+    for text, reason in ((elsewhere, "192.0.2.7:80, which is not registered"), ("zz", "is not a message id")):
         page = await browser.get(f"/messages/{text}")
         assert (page.status_code, reason in notice_of(page)) == (400, True)
 

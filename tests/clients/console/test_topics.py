@@ -49,8 +49,8 @@ async def test_nothing_is_done_before_the_confirmation(browser: Browser, broker:
     ("changed", "reason"),
     [
         ({"topic": ""}, "The name is empty"),
-        ({"topic": "a b"}, "is no name of a topic"),
-        ({"topic": SCRIPT}, "is no name of a topic"),
+        ({"topic": "a b"}, "is not a valid topic name"),
+        ({"topic": SCRIPT}, "is not a valid topic name"),
         ({"read_queues": "0"}, "Read queues is '0': use a whole number from 1 to 4,096."),
         ({"write_queues": "x"}, "Write queues is 'x'"),
         ({"perm": "9"}, "Permission is '9'"),

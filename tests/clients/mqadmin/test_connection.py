@@ -109,7 +109,7 @@ def test_tls_settings_come_from_the_profile(environment: dict[str, str]) -> None
         ('"secret"', '"missing"', None, "missing"),
         ('"secret"', '"empty"', None, "empty is empty"),
         ('"secret"', '"exposed"', None, "chmod 600"),
-        ('"secret"', '"binary"', None, "binary is no UTF-8 text"),
+        ('"secret"', '"binary"', None, "binary is not UTF-8 text"),
         ("/keys/own-key.pem", "exposed", "checked", "chmod 600"),
         ('"authority.pem"', '"absent.pem"', "checked", "absent.pem does not exist"),
         ("", "", "unknown", "Its profiles: checked, default, other."),

@@ -174,7 +174,7 @@ async def test_invalid_bytes_close_the_connection_with_one_line(
 
 @pytest.mark.parametrize(
     ("begin", "end", "advice"),
-    [(6, 90, "to copy the whole log"), (0, 4, "if this copy is right, start it as the master")],
+    [(6, 90, "to copy the whole log"), (0, 4, "If this copy is right, start it as the master")],
 )
 async def test_a_copy_outside_of_the_masters_log_is_not_continued(
     begin: int, end: int, advice: str, caplog: pytest.LogCaptureFixture
@@ -268,7 +268,7 @@ async def test_other_segments_than_the_masters_are_refused(caplog: pytest.LogCap
     ("fault", "advice"),
     [
         (ReplicaError("the log is damaged at 7"), "move its storePathRootDir away"),
-        (OSError(28, "No space left on device"), "mend the disk, then restart this broker"),
+        (OSError(28, "No space left on device"), "repair the disk, then restart this broker"),
     ],
 )
 async def test_a_copy_that_cannot_be_dispatched_ends(

@@ -319,7 +319,7 @@ async def test_a_leader_without_another_store_serves_alone(tmp_path: Path) -> No
         one.member._end(Restart("a sync of the log failed", new_store=True))
         [end] = one.ends
         assert not end.may_restart
-        assert "start without haPeers to serve the messages of this disk" in str(end)
+        assert "start without haPeers to serve the messages on this disk" in str(end)
 
 
 async def test_a_follower_that_led_before_has_no_record(tmp_path: Path) -> None:

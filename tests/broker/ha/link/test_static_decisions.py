@@ -141,7 +141,7 @@ def test_a_damaged_record_is_refused(content: bytes) -> None:
     [
         ("n1", "a", 1, None),
         ("n2", "b", 1, r"not in the set .*: copy haRecord to a node of the set \(n1\)"),
-        ("n1", "renewed", 1, "no store of another node is: start without haPeers"),
+        ("n1", "renewed", 1, "neither is a store of another node: start without haPeers"),
         ("n1", "a", 2, "haRecord has epoch 1, and the log has epoch 2: copy haRecord from the node that led last"),
     ],
 )

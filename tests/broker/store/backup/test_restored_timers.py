@@ -166,7 +166,7 @@ def test_a_timer_log_that_began_anew_is_copied_anew(store: Path) -> None:
         done = back_up(it.root, store / "backup")
         stop(it, timers)
     assert done.log_end == end
-    assert "earlier states have no timers any more" in done.warnings[0]
+    assert "earlier states no longer have timers" in done.warnings[0]
     newest = restored(store / "backup", store / "old", until_offset=first_end)
     assert newest.missing[0] == "the timer log of this state: timer messages in the log are delivered again"
     restored(store / "backup", store / "new")

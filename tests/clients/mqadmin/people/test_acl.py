@@ -142,11 +142,19 @@ def test_a_default_policy_is_changed_and_deleted(
     ("arguments", "code", "cause"),
     [
         (("create", "absent", "--resource", "Topic:A", "--actions", "Pub"), 2, "there is no user absent on "),
-        (("create", "root", "--resource", "Orders", "--actions", "Pub"), 1, "'Orders' is no resource: Topic:NAME"),
-        (("create", "root", "--resource", "Topic:", "--actions", "Pub"), 1, "'Topic:' is no resource"),
-        (("create", "root", "--resource", "Topic:A", "--actions", "Any"), 1, "'Any' is no action: Pub, Sub"),
+        (("create", "root", "--resource", "Orders", "--actions", "Pub"), 1, "'Orders' is not a resource: Topic:NAME"),
+        (("create", "root", "--resource", "Topic:", "--actions", "Pub"), 1, "'Topic:' is not a resource"),
+        (
+            ("create", "root", "--resource", "Topic:A", "--actions", "Any"),
+            1,
+            "'Any' is not an action; use one of Pub, Sub",
+        ),
         (("create", "root", "--resource", "Topic:A", "--actions", ","), 1, "no action is given"),
-        (("create", "root", "--resource", "Topic:A", "--actions", "Pub", "--decision", "x"), 1, "'x' is no decision"),
+        (
+            ("create", "root", "--resource", "Topic:A", "--actions", "Pub", "--decision", "x"),
+            1,
+            "'x' is not a decision",
+        ),
         (
             ("create", "root", "--resource", "Topic:A", "--actions", "Pub", "--source-ip", "x"),
             4,

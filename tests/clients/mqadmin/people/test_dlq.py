@@ -79,7 +79,7 @@ def test_a_message_of_another_topic_is_not_sent_again(mqadmin: RunCommand, sende
     before = bodies(sender, RETRIES)
     refused = mqadmin("dlq", "resend", GROUP, other.offset_msg_id, "--yes")
     assert (refused.code, refused.out) == (2, "")
-    assert f"is in %DLQ%other, and is no dead letter of group {GROUP}." in refused.err
+    assert f"is in %DLQ%other, and is not a dead letter of group {GROUP}." in refused.err
     assert bodies(sender, RETRIES) == before
 
 
@@ -91,7 +91,7 @@ def test_a_message_of_another_topic_is_not_sent_again(mqadmin: RunCommand, sende
         (("resend", GROUP, "missing", "--yes"), 2, "missing"),
         (("resend", GROUP), 1, "give ids of letters, or --all, or a filter"),
         (("resend", GROUP, "x", "--all"), 1, "give ids of letters, or --all, or a filter"),
-        (("resend", GROUP, "--all", "--to", "moon"), 1, "'moon' is no target: group or topic."),
+        (("resend", GROUP, "--all", "--to", "moon"), 1, "'moon' is not a target; use group or topic."),
         (("resend", GROUP, "--all"), 1, "without --yes"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_group_without_members_is_reset(json_of: Callable[..., Any], mqadmin: 
         (("reset", GROUP, "--topic", TOPIC, "--to", "end"), 1, "without --yes"),
         (("reset", GROUP, "--topic", "Missing", "--to", "end", "--yes"), 2, "Missing"),
         (("reset", "missing", "--topic", TOPIC, "--to", "end", "--yes"), 2, "missing"),
-        (("reset", GROUP, "--topic", TOPIC, "--to", "soon", "--yes"), 1, "a time is now, 15m"),
+        (("reset", GROUP, "--topic", TOPIC, "--to", "soon", "--yes"), 1, "a time must be now, 15m"),
     ],
 )
 def test_failures_are_one_line(mqadmin: RunCommand, arguments: tuple[str, ...], code: int, cause: str) -> None:

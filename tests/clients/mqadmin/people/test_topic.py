@@ -74,9 +74,9 @@ def test_a_topic_is_shown_with_its_queues(mqadmin: RunCommand, json_of: Callable
     ("arguments", "code", "cause"),
     [
         (("create", "Orders"), 1, "topic Orders exists. `mqadmin topic update` changes it."),
-        (("create", "New", "--perm", "x"), 1, "'x' is no permission: rw, r, w, none."),
-        (("create", "New", "--type", "x"), 1, "'x' is no type of messages"),
-        (("create", "New", "--attribute", "x"), 1, "an attribute is NAME=VALUE, not 'x'."),
+        (("create", "New", "--perm", "x"), 1, "'x' is not a permission; use one of rw, r, w, none."),
+        (("create", "New", "--type", "x"), 1, "'x' is not a message type"),
+        (("create", "New", "--attribute", "x"), 1, "an attribute must be NAME=VALUE, not 'x'."),
         (("create", "New", "--cluster", "none"), 2, "no cluster none is registered"),
         (("create", "bad name"), 5, "bad name"),
         (("update", "Orders"), 1, "nothing to change"),
@@ -84,7 +84,7 @@ def test_a_topic_is_shown_with_its_queues(mqadmin: RunCommand, json_of: Callable
         (("show", "Missing"), 2, "Missing"),
         (("delete", "Missing", "--yes"), 2, "Missing"),
         (("delete", "Orders"), 1, "Nothing is done without --yes, because stdin is no terminal."),
-        (("list", "--kind", "x"), 1, "'x' is no kind of topics"),
+        (("list", "--kind", "x"), 1, "'x' is not a kind of topic"),
     ],
 )
 def test_failures_are_one_line(mqadmin: RunCommand, arguments: tuple[str, ...], code: int, cause: str) -> None:

@@ -158,7 +158,7 @@ def test_only_a_super_user_copies(mqadmin: RunCommand, tools: Callable[[str, str
     [
         (("create", "root"), 1, "user root exists on "),
         (("create", "new"), 1, "a password is needed, and stdin is no terminal: give --password-file."),
-        (("create", "new", "--type", "x"), 1, "'x' is no type of users: super, normal."),
+        (("create", "new", "--type", "x"), 1, "'x' is not a user type; use one of super, normal."),
         (("create", "new", "--password-file", "/nonexistent"), 1, "/nonexistent: No such file or directory"),
         (("create", "new", "--cluster", "none"), 2, "no cluster none is registered"),
         (("create", "new", "--broker", "none"), 2, "no master with the name none"),
@@ -189,9 +189,9 @@ def test_failures_are_one_line(
 @pytest.mark.parametrize(
     ("passwords", "cause"),
     [
-        ((), "no password was typed, nothing is done."),
-        (("one", "other"), "the two passwords differ, nothing is done. Repeat the command."),
-        ((" ", " "), "the password is empty, nothing is done."),
+        ((), "no password was typed; nothing was done."),
+        (("one", "other"), "the two passwords differ; nothing was done. Repeat the command."),
+        ((" ", " "), "the password is empty; nothing was done."),
     ],
 )
 def test_a_password_that_is_not_typed_twice_is_none(

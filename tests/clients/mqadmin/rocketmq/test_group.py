@@ -76,7 +76,7 @@ def test_a_group_is_created_with_every_option(mqadmin: RunCommand, broker: InPro
         (("-g", "x"), "give the address of a broker (-b) or the name of a cluster (-c)"),
         ((*C, "-g", "x", "-p", "{"), "groupRetryPolicy"),
         ((*C, "-g", "x", "-p", '{"type":"NEVER"}'), "groupRetryPolicy"),
-        ((*C, "-g", "x", "--attributes", "plain"), "attributes are +name=value"),
+        ((*C, "-g", "x", "--attributes", "plain"), "an attribute must be +name=value"),
         ((*C, "-g", "x", "-q", "many"), "'-q'"),
     ],
 )

@@ -29,7 +29,7 @@ def test_queue_numbers_of_ordered_topics_are_set_printed_and_deleted(mqadmin: Ru
     missing = mqadmin(*arguments, "get")
     assert (missing.code, missing.out, missing.err.count("\n")) == (2, "", 1)
     assert mqadmin(*arguments, "put").code == 1
-    assert mqadmin(*arguments, "swap").err == "mqadmin: -m is put, get or delete, not swap.\n"
+    assert mqadmin(*arguments, "swap").err == "mqadmin: -m must be put, get or delete, not swap.\n"
 
 
 def test_keys_and_values_are_set_and_deleted(mqadmin: RunCommand) -> None:

@@ -122,8 +122,8 @@ def test_messages_are_skipped(mqadmin: RunCommand, idle: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "cause"),
     [
-        (("-t", TOPIC, "-s", "yesterday"), 1, "a time is milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS"),
-        (("-t", TOPIC, "-s", "2020-02-30#00:00:00:000"), 1, "a time is milliseconds since 1970"),
+        (("-t", TOPIC, "-s", "yesterday"), 1, "a time must be milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS"),
+        (("-t", TOPIC, "-s", "2020-02-30#00:00:00:000"), 1, "a time must be milliseconds since 1970"),
         (("-t", "Nothing", "-s", "now"), 2, "has topic Nothing"),
         (("-t", TOPIC, "-s", "now", "-g", "missing"), 2, "Group missing does not exist"),
         (("-s", "now"), 1, "--topic"),

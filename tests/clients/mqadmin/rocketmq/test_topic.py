@@ -59,7 +59,7 @@ def test_an_ordered_topic_gets_its_queue_numbers(mqadmin: RunCommand, broker: In
     [
         (("-t", "X"), "give the address of a broker (-b) or the name of a cluster (-c)"),
         ((*C, "-t", "X", "-p", "9"), "topicPermission value: 9 is invalid"),
-        ((*C, "-t", "X", "-a", "a=b"), "attributes are +name=value to set one and -name to remove one"),
+        ((*C, "-t", "X", "-a", "a=b"), "an attribute must be +name=value (set) or -name (remove)"),
         ((*C, "-t", "X", "-a", "+a=b,+a=c"), "the attribute a is given twice"),
         ((*C, "-t", "X", "-r", "many"), "'-r'"),
     ],

@@ -96,7 +96,7 @@ def test_a_password_is_read_from_a_file(mqadmin: RunCommand, broker: InProcessBr
     assert exposed.code == 1
     assert f"chmod 600 {file}" in exposed.err
     file.chmod(0o600)
-    for content, cause in ((b"\xff\xfe\0", f"{file} is no UTF-8 text"), (b" \n", f"{file} is empty")):
+    for content, cause in ((b"\xff\xfe\0", f"{file} is not UTF-8 text"), (b" \n", f"{file} is empty")):
         file.write_bytes(content)
         refused = mqadmin("updateUser", *given)
         assert (refused.code, refused.err.count("\n")) == (1, 1)

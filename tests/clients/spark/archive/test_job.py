@@ -299,7 +299,7 @@ def test_a_file_with_other_bodies_is_not_verified(store: Path, tmp_path: Path, m
     for change, text in (
         (other_body, "the body of the message at byte"),
         (lambda table: table.slice(1), "rows, the log"),
-        (lambda table: pa.concat_tables([table.slice(1), table.slice(0, 1)]), "other messages than those of the log"),
+        (lambda table: pa.concat_tables([table.slice(1), table.slice(0, 1)]), "are not the messages of the log"),
     ):
         monkeypatch.setattr(files, "archive_table", changed(change))
         with pytest.raises(NotVerified, match=text):

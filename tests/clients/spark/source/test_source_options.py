@@ -42,7 +42,7 @@ def test_topics_queues_and_patterns() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"subscribePattern": "T.*"}, "give one of subscribe"),
+        ({"subscribePattern": "T.*"}, "give exactly one of subscribe"),
         ({"subscribe": " , "}, "topics separated by commas"),
         ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "startingOffsets must be earliest, latest, or JSON"),
         ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "endingOffsets must be latest, or JSON"),
