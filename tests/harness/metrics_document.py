@@ -41,7 +41,7 @@ checks, quotas, refused registrations, open listeners, files with secrets, the a
 |---|---|---|
 | metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
 | metricsAuth | – | the page needs an [account](behaviour.md#accounts); \
-default: if there are some, except on loopback |
+default: true if accounts exist, except on loopback |
 | metricsTls | false | the pages use TLS, with the certificate of the broker's ports |
 | metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | \
 0: no health pages and no metrics; not set: the first free port from 5557 on |
@@ -54,7 +54,7 @@ Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../../dep
 
 ## Rules
 
-- Names, units and labels of `rocketmq_` metrics are those of RocketMQ 5 and of its exporter, which Grafana's dashboard
+- `rocketmq_` metrics have the names, units and labels of RocketMQ 5 and of its exporter, which Grafana's dashboard
   10477 uses. Metrics of features that this version does not have are omitted. `skylark_` metrics are specific to this
   broker.
 - Metrics that RocketMQ's exporter requests from each client (`rocketmq_client_…`) are omitted.

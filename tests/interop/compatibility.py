@@ -58,7 +58,7 @@ requests that 4.9 permits to every account ([behaviour.md](behaviour.md#access-c
 | Code | Name | Needs with `aclStrict` |
 | --- | --- | --- |
 | 320, 324, 325 | SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2 | PUB on the topic |
-| 37 | END_TRANSACTION | PUB on the topic of the half message; and on that of the request, if it has one |
+| 37 | END_TRANSACTION | PUB on the topic of the half message, and on the topic of the request, if it has one |
 | 36 | CONSUMER_SEND_MSG_BACK | also SUB on the topic of the message |
 | 352 | GET_SUBSCRIPTIONGROUP_CONFIG, which may create the group | SUB on the group |
 | 41, 42 | LOCK_BATCH_MQ, UNLOCK_BATCH_MQ | SUB on the group and the topics |
@@ -68,7 +68,8 @@ requests that 4.9 permits to every account ([behaviour.md](behaviour.md#access-c
 | 306, 316, 329 | CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG | an administrator |
 | 323 | RESUME_CHECK_HALF_MESSAGE | an administrator |
 
-Requests that 4.9 does not have are checked as those that they stand for: 361 as 11, 370 as 10, 18 as 17, 225 as 200.
+Requests that 4.9 does not have are checked like the requests that they replace: 361 as 11, 370 as 10, 18 as 17, 225 as
+200.
 
 With `aclStrict`, transaction checks (39), which contain the half message, go only to producers whose account has PUB on
 its topic: the account of their last heartbeat (34). RocketMQ 4.9 sends them to every producer of the group, and a

@@ -20,7 +20,7 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
   5.3.3 sends them to every producer of the group. A producer with unsigned heartbeats (34 in
   `authenticationWhitelist`) gets no checks; with 34 in `authorizationWhitelist` each producer gets all of them.
 - A send to a retry topic also needs the group of that topic; RocketMQ 5.3.3 checks only the producer's group. A reply
-  (324, 325) to another topic than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
+  (324, 325) to a topic other than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
 - CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37) and VIEW_MESSAGE_BY_ID (33) also need the right to the topic of the
   stored message; otherwise it counts as absent. RocketMQ 5.3.3 checks only the topic or group in the request.
 - RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9's mqadmin sends it, needs Update on all topics; RocketMQ 5.3.3
@@ -29,8 +29,8 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - Of several entries that match, the most specific one decides, as documented. RocketMQ 5.3.3 prefers shorter prefixes,
   and otherwise the result depends on the order of entries; its successor corrects this (RocketMQ issue 9539).
 - Addresses of peers are compared as addresses, not as texts. Source addresses cannot be host names.
-- A code in `authenticationWhitelist` is authorized for the user of the signature. RocketMQ 5.3.3 uses the
-  name in the request, also without a signature, and lets requests about super users pass without a name.
+- A code in `authenticationWhitelist` is authorized for the user of the signature. RocketMQ 5.3.3 uses the name in the
+  request, even without a signature, and lets requests about super users pass without a name.
 - `authorizationEnabled` without `authenticationEnabled` stops the start: any name would be accepted without a
   signature.
 - AUTH_GET_USER (3004) and AUTH_LIST_USER (3005) return passwords, as RocketMQ does, because `copyUser` needs them; but
@@ -38,7 +38,7 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - Requests of super users are not checked for readable resources; they get the errors of the request itself.
 - The keys of providers, strategies and caches are ignored. Users and policies are in `users.json` and `acls.json`
   (RocketMQ: RocksDB); `copyUser` and `copyAcl` move them in both directions.
-- `migrateAuthFromV1Enabled` makes Deny from an unknown permission, as 4.9 does; RocketMQ 5.3.3 makes Allow from it.
+- `migrateAuthFromV1Enabled` turns an unknown permission into Deny, as 4.9 does; RocketMQ 5.3.3 turns it into Allow.
 - Limits: 10,000 users, names of 255 characters, passwords of 1,024, 1,000 entries of a user.
 """
 
@@ -48,8 +48,8 @@ PROTECTION: Final = """\
 
 RocketMQ accepts changes from every address, and its name servers check nothing. The differences here:
 
-- Requests that change the cluster, such as those of `mqadmin updateTopic` and `updateBrokerConfig`, are refused (16)
-  from outside `adminAllowedNetworks` without a signature or a client certificate
+- Requests that change the cluster, such as the requests of `mqadmin updateTopic` and `updateBrokerConfig`, are refused
+  (16) from outside `adminAllowedNetworks` without a signature or a client certificate
   ([behaviour.md](behaviour.md#networks-of-administrators)). Registrations of brokers are not among them.
 - With `namesrvAuth=true` a name server accepts registrations of brokers, key-values and settings from accounts only
   ([behaviour.md](behaviour.md#accounts)). A broker of RocketMQ 5.3 registers with
@@ -61,21 +61,23 @@ REPLICATION: Final = """\
 
 ## Masters and slaves
 
-This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
+This broker can be a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
 (`tests/interop/test_replica.py`, `tests/interop/test_java_slaves.py`; 100,000 messages and 10 kills of each side by
 command: [benchmarks](../benchmarks/broker.md#replication-with-brokers-of-rocketmq)). It differs from a slave of
 RocketMQ ([wire.md](wire.md#slaves)):
 
 - A committed offset of a slave does not go back. RocketMQ overwrites it with its master's offset every 10 s or 60 s,
-  also with a smaller one. So a master that returns after an outage takes back what consumers committed to its slave
-  meanwhile, and they get messages again (RocketMQ issue 1094). Offsets that an operator resets on the master are
+  even with a smaller one. So a master that returns after an outage undoes the commits that consumers made to its slave
+  meanwhile, and consumers get messages again (RocketMQ issue 1094). Offsets that an operator resets on the master are
   followed.
 - Tables of the master (topics, groups, offsets, progress of delays and timers) are applied once the log of the slave
   has reached the end that the master's log had then. RocketMQ applies them at once. So a slave of RocketMQ that
   becomes the master may skip messages that it has not copied.
-- A slave without a log gets the whole log of a master of RocketMQ. A slave of RocketMQ gets its newest file only.
-- A slave whose log ends outside of its master's log logs what to do. RocketMQ's waits for ever (RocketMQ issue 3388).
-- With SYNC_FLUSH a slave reports what is on its disk; RocketMQ reports what is written.
+- A slave without a log gets the whole log of a master of RocketMQ. A slave of RocketMQ gets only the master's newest
+  file.
+- A slave whose log ends outside its master's log logs the next step. A slave of RocketMQ waits forever (RocketMQ issue
+  3388).
+- With SYNC_FLUSH a slave reports the bytes on its disk; RocketMQ reports the written bytes.
 - Sends to a slave get SERVICE_NOT_AVAILABLE (14), as from 4.9; 5.3.3 responds SYSTEM_BUSY (2).
 
 It differs from a master of RocketMQ ([wire.md](wire.md#classic-replication)):
@@ -88,8 +90,8 @@ It differs from a master of RocketMQ ([wire.md](wire.md#classic-replication)):
   not wait with the default `inSyncReplicas` 1.
 - `minInSyncReplicas` has no effect on slaves of classic replication. It is a setting of the
   [replication link](wire.md#replication-link).
-- A report beyond what the slave was sent closes its connection, and counts for no message. RocketMQ 4.9 compares it
-  with the end of the log; 5.3 accepts it.
+- A report beyond the bytes that were sent to the slave closes its connection, and counts for no message. RocketMQ 4.9
+  compares it with the end of the log; 5.3 accepts it.
 - A slave that asked for an offset outside of the log never gets data on its connection. RocketMQ begins to send when
   its log has reached that offset, so the slave's log differs before it.
 - `brokerId` must fit `brokerRole`, otherwise the start fails. RocketMQ sets the id of a master to 0.
