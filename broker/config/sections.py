@@ -62,32 +62,32 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker_cluster_name: str = "DefaultCluster"  # the cluster that the broker registers with
     broker_name: str  # default: the host name; to clients, brokers with the same name are replicas of each other
     broker_id: int = 0  # 0: the master of the name; slaves have different ids above 0
-    namesrv_addresses: tuple[str, ...] = ()  # "host:port" each; none: the name server in this process
+    namesrv_addresses: tuple[str, ...] = ()  # name servers, "host:port" each; none: the one in this process
     broker_permission: int = 6  # 2: write, 4: read, 6: both
     default_topic_queue_nums: int = 8  # maximum number of queues of an auto-created topic
     auto_create_topic_enable: bool = True  # a send to an unknown topic creates it
     auto_create_subscription_group: bool = True  # a pull of an unknown group creates it
-    region_id: str = "DefaultRegion"  # MSG_REGION of send responses
-    trace_on: bool = True  # TRACE_ON of send responses
+    region_id: str = "DefaultRegion"  # value of MSG_REGION in send responses
+    trace_on: bool = True  # value of TRACE_ON in send responses
     start_accept_send_request_time_stamp: int = 0  # sends are refused before this time (Unix ms)
     long_polling_enable: bool = True  # a pull without messages waits for the time in its request
-    short_polling_time_mills: int = 1_000  # wait of a pull without messages if long polling is off
+    short_polling_time_mills: int = 1_000  # how long a pull without messages waits if long polling is off
     lite_pull_message_enable: bool = True  # LITE_PULL_MESSAGE (361) is allowed
     enable_property_filter: bool = False  # subscriptions by SQL92 expressions on message properties
-    filter_support_retry: bool = False  # such a subscription also filters the group's retry topic
+    filter_support_retry: bool = False  # SQL92 subscriptions also filter the group's retry topic
     slave_read_enable: bool = False  # groups that read from disk are redirected to whichBrokerWhenConsumeSlowly
     real_time_notify_consumer_change: bool = True  # members of a group are notified at once of joins and leaves
     store_reply_message_enable: bool = True  # replies of request-reply are also stored
     use_server_side_reset_offset: bool = True  # offsets are reset by the broker, otherwise by the group's members
     rebalance_lock_max_live_time: int = 60_000  # without a renewal in this time another consumer may lock the queue
-    notify_consumer_ids_changed_enable: bool = True  # members of groups are notified of changes at all
-    register_name_server_period: int = 30_000  # limited to 10 s to 60 s
+    notify_consumer_ids_changed_enable: bool = True  # false: members of a group are never notified of changes
+    register_name_server_period: int = 30_000  # time between registrations, limited to 10 s to 60 s
     flush_consumer_offset_interval: int = 5_000  # a crash may lose the offsets committed in this time
     recall_message_enable: bool = False  # RECALL_MESSAGE (370) is allowed for timer messages
     flush_delay_offset_interval: int = 10_000  # after a crash, delayed messages of this time may be delivered twice
     reject_transaction_message: bool = False  # half messages are refused
     transaction_time_out: int = 6_000  # time from the birth of a half message to its first check
-    transaction_check_max: int = 15  # checks, then the message is discarded
+    transaction_check_max: int = 15  # number of checks, after which the half message is discarded
     transaction_check_interval: int = 30_000  # time between two check rounds
     trace_topic_enable: bool = False  # the topic for message traces is created at the start
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # the topic for message traces
@@ -100,7 +100,7 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     bind_host: str  # an address of this machine, or a wildcard
     advertised_host: str  # the address that name servers give to clients
     advertised_ip: str  # the same as an IP address, for records and message ids
-    port: int  # of clients
+    port: int  # the port for clients
     why: str  # the settings that decided this, for the log
 
 
@@ -111,7 +111,7 @@ class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     pull: int = 100_000  # including parked pulls of both kinds
     lite_pull: int = 100_000  # LITE_PULL_MESSAGE (361), including parked ones
     query: int = 20_000  # queries by key, id, offset and time
-    client_manage: int = 1_000_000  # of clients and the members of groups
+    client_manage: int = 1_000_000  # requests about clients and members of groups
     heartbeat: int = 50_000  # HEART_BEAT (34)
     consumer_manage: int = 1_000_000  # QUERY_CONSUMER_OFFSET (14) and UPDATE_CONSUMER_OFFSET (15)
     end_transaction: int = 100_000  # END_TRANSACTION (37)
@@ -144,7 +144,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str  # default: the address of the broker's port
     port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
     port_may_move: bool = False  # the next free port is used if this one is in use: the port is not set
-    metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if there are some, except on loopback
+    metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if accounts exist, except on loopback
     metrics_tls: bool = False  # the pages use TLS, with the certificate of the broker's ports (ours)
     metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
     metrics_label: str = ""  # additional labels of native metrics, name:value,name:value
@@ -162,8 +162,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The console in the browser."""
 
     port: int = 0  # 0: off
-    host: str = LOOPBACK  # other addresses need accounts
-    tls: bool = False  # with the certificate of the broker's ports
+    host: str = LOOPBACK  # the address to listen on; addresses other than loopback need accounts
+    tls: bool = False  # use TLS, with the certificate of the broker's ports
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):

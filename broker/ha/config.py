@@ -25,8 +25,8 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER  # a SLAVE also needs a brokerId above 0
     advertised_host: str = ""  # the address that name servers give to slaves; default: brokerIP1
     ha_listen_port: int = 0  # where slaves connect; 0: listenPort + 1, opened only if other settings ask for slaves
-    ha_allowed_networks: tuple[Network, ...] = ()  # of slaves; default: as adminAllowedNetworks
-    ha_max_connections: int = 16  # slaves that are connected at the same time
+    ha_allowed_networks: tuple[Network, ...] = ()  # networks of slaves; default: as adminAllowedNetworks
+    ha_max_connections: int = 16  # maximum number of slaves that are connected at the same time
     ha_master_address: str | None = None  # a slave copies from here; default: the master that is registered
     ha_send_heartbeat_interval: int = 5_000  # a connection without other data gets a heartbeat after this time
     ha_housekeeping_interval: int = 20_000  # a slave that has reported nothing for this time is disconnected
@@ -37,13 +37,13 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     in_sync_replicas: int = 1  # SYNC_MASTER: copies that a send waits for, the master's included; at least one slave's
     min_in_sync_replicas: int = 1  # copies that the replication link always keeps; without effect on RocketMQ's slaves
     total_replicas: int = 1  # brokers of the group; above 1 the port for slaves is opened
-    ha_flow_control_enable: bool = False  # whether the next setting limits the rate
-    max_ha_transfer_byte_in_second: int = 100 << 20  # rate of each slave
+    ha_flow_control_enable: bool = False  # whether maxHaTransferByteInSecond limits the rate
+    max_ha_transfer_byte_in_second: int = 100 << 20  # maximum bytes per second that each slave gets
 
     ha_peers: tuple[Peer, ...] = ()  # the nodes of the replication link (ours); the first one leads
     ha_node_id: str = ""  # the name of this node in haPeers (ours)
-    ha_cluster_secret: str | None = None  # nodes that link prove that they have it (ours)
-    ha_catch_up_bytes_per_second: int = 256 << 20  # rate of catch-up from files, of all followers together (ours)
+    ha_cluster_secret: str | None = None  # the group's secret, which nodes prove to have when they link (ours)
+    ha_catch_up_bytes_per_second: int = 256 << 20  # rate of catch-up from files, for all followers together (ours)
 
     @property
     def is_linked(self) -> bool:

@@ -26,16 +26,16 @@ _LOGGED_EVERY: Final = 1_000  # rejections of one limit per log line
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The values of the limits. Official clients and tools stay far below all of them."""
 
-    max_topics: int = 65_536  # system topics included
-    max_queues_per_topic: int = 4_096  # for reading or writing, whichever is more
-    max_queues: int = 65_536  # of all topics; the system topics have some 1,100
-    max_subscription_groups: int = 32_768  # each has a retry topic
-    max_groups_per_client: int = 4_096  # producer and consumer groups together, on one connection
-    max_subscriptions_per_group: int = 4_096  # topics
+    max_topics: int = 65_536  # topics, including system topics
+    max_queues_per_topic: int = 4_096  # queues for reading or for writing, whichever number is larger
+    max_queues: int = 65_536  # queues of all topics; the system topics have about 1,100
+    max_subscription_groups: int = 32_768  # consumer groups; each has a retry topic
+    max_groups_per_client: int = 4_096  # producer and consumer groups on one connection, together
+    max_subscriptions_per_group: int = 4_096  # topics that a group subscribes to
     max_locks_per_group: int = 16_384  # queues that the members of a group consume in order
-    max_consumer_offsets: int = 1_000_000  # each for one group in one queue
-    max_client_id_length: int = 1_024  # characters
-    max_expression_length: int = 65_536  # characters of a subscription's tags or SQL92
+    max_consumer_offsets: int = 1_000_000  # committed offsets, one for each group and queue
+    max_client_id_length: int = 1_024  # characters of a client id
+    max_expression_length: int = 65_536  # characters of a subscription's tags or SQL92 expression
 
 
 class Creations(Protocol):

@@ -146,7 +146,7 @@ def meaning(setting: Setting) -> str:
     """Return the comment beside the field of a setting."""
     if setting.key == COMMIT_LOG:
         return "directory of the log; no other value is permitted"
-    text = comments(struct_of(setting.section))[setting.field].replace("(ours)", "")
+    text = re.sub(r"\s*\(ours\)", "", comments(struct_of(setting.section))[setting.field])
     return re.sub(r"\s+", " ", text).strip().rstrip(".")
 
 

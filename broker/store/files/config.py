@@ -94,8 +94,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval_commit_log: int = 500  # ms between syncs under ASYNC_FLUSH; a power cut loses up to this much
     flush_commit_log_least_pages: int = 4  # a sync is skipped with fewer dirty pages (4 KiB)
     flush_commit_log_thorough_interval: int = 10_000  # ms after which a sync is never skipped
-    flush_commit_log_timed: bool = True  # syncs keep their interval; off: a put may end it early
-    wake_flush_when_put_message: bool = False  # a put ends the interval early if the previous setting is off
+    flush_commit_log_timed: bool = True  # syncs keep their interval; off: a put may end the interval early
+    wake_flush_when_put_message: bool = False  # a put ends the interval early if flushCommitLogTimed is off
     flush_lag_limit: int = 256 << 20  # bytes written and not flushed; above it the broker stops reading sends (ours)
     flush_interval_consume_queue: int = 1_000  # ms between flush rounds over the queues
     flush_consume_queue_least_pages: int = 2  # queues with fewer dirty pages (4 KiB) wait for the thorough round
@@ -112,15 +112,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     commit_interval_commit_log: int = 200  # ms between writes of buffers to files; a kill -9 loses up to this much
     commit_commit_log_least_pages: int = 4  # a write is skipped with fewer pages (4 KiB)
     commit_commit_log_thorough_interval: int = 200  # ms after which a write is never skipped
-    wake_commit_when_put_message: bool = True  # a put ends the interval early
+    wake_commit_when_put_message: bool = True  # a put ends commitIntervalCommitLog early
 
     enabled_append_prop_crc: bool = False  # a checksum over the whole record as its last property, 20 bytes
-    force_verify_prop_crc: bool = False  # recovery verifies it, and rejects records without it
+    force_verify_prop_crc: bool = False  # recovery verifies the record checksum, and rejects records without one
 
     max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get from the part of the log in memory
-    max_transfer_count_on_message_in_memory: int = 32  # most messages of such a get
+    max_transfer_count_on_message_in_memory: int = 32  # messages of one get from the part of the log in memory
     max_transfer_bytes_on_message_in_disk: int = 65_536  # bytes of one get that must be read from disk
-    max_transfer_count_on_message_in_disk: int = 8  # most messages of such a get
+    max_transfer_count_on_message_in_disk: int = 8  # messages of one get that must be read from disk
     access_message_in_memory_max_ratio: int = 40  # percent of RAM before the log's end that counts as in memory
     max_filter_message_size: int = 16_000  # bytes of queue units inspected per get: 800 units
     travel_cq_file_num_when_get_message: int = 1  # queue segments that a get may search for its first message
@@ -148,19 +148,19 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     file_reserved_time: int = 72  # hours that a segment is kept after its last change
     delete_when: tuple[int, ...] = (4,)  # local hours in which expired segments are deleted
-    disk_max_used_space_ratio: int = 75  # percent used above which they are deleted at any hour
+    disk_max_used_space_ratio: int = 75  # percent in use above which expired segments are deleted at any hour
     disk_space_clean_forcibly_ratio: int = 85  # percent above which the oldest segments are deleted, expired or not
     disk_space_warning_level_ratio: int = 90  # percent above which new messages are also refused
     clean_file_forcibly_enable: bool = True  # off: no segment is deleted before it expires, however full the disk is
     clean_resource_interval: int = 10_000  # ms between checks of disk and segments
     delete_file_batch_max: int = 10  # most segments deleted after one check
-    delete_commit_log_files_interval: int = 100  # ms between two of these deletions
-    delete_consume_queue_files_interval: int = 100  # ms after a queue that lost segments
+    delete_commit_log_files_interval: int = 100  # ms between two deletions of log segments
+    delete_consume_queue_files_interval: int = 100  # pause in ms after each queue from which segments were deleted
     destroy_maped_file_interval_forcibly: int = 120_000  # ms after which transfers of a deleted segment are aborted
     redelete_hanged_file_interval: int = 120_000  # ms between attempts to unlink a file
     archive_hold: bool = False  # due segments wait for the archive (config/archive.json), within these limits (ours)
     archive_hold_max_bytes: int = 0  # bytes of due segments that may wait; 0: the disk ratios alone limit them (ours)
-    archive_hold_max_hours: int = 168  # hours since the archive job last completed, after which none wait (ours)
+    archive_hold_max_hours: int = 168  # hours since the archive job last completed, after which no segment waits (ours)
     backup_max_rate: int = 256 << 20  # bytes per second that `store backup` copies; 0: no limit (ours)
     force_gap: bool = False  # start although segments of the log are missing in the middle (ours)
 

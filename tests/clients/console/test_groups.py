@@ -36,7 +36,11 @@ async def test_a_group_is_created_changed_and_deleted(browser: Browser, broker: 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
-    [({"group": ""}, "The name is empty"), ({"group": "a b"}, "not a valid group name"), ({"retry_max_times": "-2"}, "-1")],
+    [
+        ({"group": ""}, "The name is empty"),
+        ({"group": "a b"}, "not a valid group name"),
+        ({"retry_max_times": "-2"}, "-1"),
+    ],
 )
 async def test_a_value_that_is_not_allowed_is_one_line(browser: Browser, changed: dict[str, str], reason: str) -> None:
     """The form's page shows the reason."""
