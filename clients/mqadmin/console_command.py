@@ -25,11 +25,13 @@ def console(
     profile: ProfileName = None,
     address: Annotated[
         str,
-        typer.Option("--address", metavar="HOST", help="An address of this machine. Without --login: a loopback one."),
+        typer.Option(
+            "--address", metavar="HOST", help="An address of this machine. Without --login: a loopback address."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0: any free one.")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0: any free port.")] = DEFAULT_PORT,
     has_login: Annotated[
-        bool, typer.Option("--login", help="Sessions log in with accounts of the cluster, and act as these.")
+        bool, typer.Option("--login", help="Sessions log in with accounts of the cluster, and act as these accounts.")
     ] = False,
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate of the console (PEM), for HTTPS.")

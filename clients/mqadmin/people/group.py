@@ -55,7 +55,7 @@ _FIRST, _END = "first", "end"
 async def list_groups(
     admin: Admin,
     text: NameFilter = "",
-    with_system: Annotated[bool, typer.Option("--all", help="With the groups of the system.")] = False,
+    with_system: Annotated[bool, typer.Option("--all", help="Include the groups of the system.")] = False,
     as_json: Json = False,
     watch: Watch = None,
 ) -> None:
@@ -92,7 +92,7 @@ async def lag(
     topic: TopicOption = None,
     with_members: Annotated[
         bool,
-        typer.Option("--members", help="With the member of each queue; a request for each of 100 members at most."),
+        typer.Option("--members", help="Show the member of each queue: one request to each of at most 100 members."),
     ] = False,
     as_json: Json = False,
     watch: Watch = None,
@@ -113,7 +113,7 @@ async def create(
     ] = 16,
     ordered: Annotated[bool, typer.Option("--ordered", help="It consumes in order.")] = False,
     broadcast: Annotated[
-        bool, typer.Option("--broadcast/--no-broadcast", help="Whether members may receive all messages each.")
+        bool, typer.Option("--broadcast/--no-broadcast", help="Whether each member may receive all messages.")
     ] = True,
     cluster: ClusterOption = None,
     as_json: Json = False,

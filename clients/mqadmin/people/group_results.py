@@ -14,7 +14,9 @@ class GroupRow(Summary, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="name")]
     members: Annotated[int, Meta(description="connected members")]
-    lag: Annotated[int | None, Meta(description="messages that it has not acknowledged; null: it never had a member")]
+    lag: Annotated[
+        int | None, Meta(description="messages that it has not acknowledged; null: the group never had a member")
+    ]
     messages_per_second: Annotated[float, Meta(description="rate of acknowledgments")]
     max_retries: Annotated[int, Meta(description="redeliveries of a message before it becomes a dead letter")]
     is_enabled: Annotated[bool, Meta(description="whether the brokers deliver messages to it")]
@@ -59,7 +61,7 @@ class GroupDetails(Result, frozen=True, kw_only=True):
     max_retries: Annotated[int, Meta(description="redeliveries of a message before it becomes a dead letter")]
     is_enabled: Annotated[bool, Meta(description="whether the brokers deliver messages to it")]
     is_ordered: Annotated[bool, Meta(description="whether it consumes in order")]
-    may_broadcast: Annotated[bool, Meta(description="whether its members may receive all messages each")]
+    may_broadcast: Annotated[bool, Meta(description="whether each of its members may receive all messages")]
     members: Annotated[list[Member], Meta(description="connected members")]
     topics: Annotated[list[GroupTopic], Meta(description="topics in which it has offsets or subscriptions")]
 

@@ -65,7 +65,7 @@ class MessageDetails(Result, frozen=True, kw_only=True):
     message: Annotated[MessageRow, Meta(description="where it is stored")]
     born: Annotated[str | None, Meta(description="when it was sent, by the clock of the producer, UTC")]
     born_host: Annotated[str, Meta(description="address of the producer, ip:port")]
-    redeliveries: Annotated[int, Meta(description="how often it was delivered again")]
+    redeliveries: Annotated[int, Meta(description="how often it was redelivered")]
     properties: Annotated[dict[str, str], Meta(description="all properties")]
     body: Annotated[str, Meta(description="its body, or the beginning of a long one, in the form `bodyForm`")]
     body_form: Annotated[str, Meta(description="`text`, `json` or `hex`")]
@@ -221,7 +221,7 @@ async def show_message(
     message_id: MessageId,
     topic: TopicOption = None,
     form: Annotated[
-        str, typer.Option("--as", metavar="|".join(FORMS), help="Form of the body. Default: what suits it.")
+        str, typer.Option("--as", metavar="|".join(FORMS), help="Form of the body. Default: the form that suits it.")
     ] = "",
     as_json: Json = False,
 ) -> None:

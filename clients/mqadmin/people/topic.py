@@ -97,7 +97,7 @@ class TopicDetails(Result, frozen=True, kw_only=True):
     messages_per_second: Annotated[float, Meta(description="rate of sends of the last minute")]
     brokers: Annotated[list[TopicBroker], Meta(description="the brokers that have it")]
     queues: Annotated[list[TopicQueue], Meta(description="its queues")]
-    groups: Annotated[list[str], Meta(description="groups that consume it, or did")]
+    groups: Annotated[list[str], Meta(description="groups that consume it or have consumed it")]
 
     def tables(self) -> Iterator[Rows]:
         """Yield brokers, queues and groups."""

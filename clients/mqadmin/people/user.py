@@ -80,7 +80,7 @@ class UserDetails(Result, frozen=True, kw_only=True):
 
 @COMMANDS.add(
     "create",
-    "Create a user. Its password is asked for.",
+    "Create a user; asks for the password.",
     "mqadmin user create alice",
     "mqadmin user create operator --type super --password-file operator.key",
 )
@@ -120,7 +120,9 @@ async def update(
     with_password: Annotated[bool, typer.Option("--password", help="Ask for a new password.")] = False,
     password_file: PasswordFile = None,
     user_type: UserType = None,
-    is_enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it may do anything.")] = None,
+    is_enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Whether the user may do anything.")
+    ] = None,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     as_json: Json = False,

@@ -138,7 +138,7 @@ async def broker_consume_stats(
     timeout_ms: Annotated[
         int, typer.Option("-t", "--timeoutMillis", min=1, max=MOST_INTERVAL_S * 1000, help="Limit of the request.")
     ] = 50_000,
-    level: Annotated[int, typer.Option("-l", "--level", help="Only queues with this difference or more.")] = 0,
+    level: Annotated[int, typer.Option("-l", "--level", help="Only queues with at least this difference.")] = 0,
     order: Annotated[str, typer.Option("-o", "--order", metavar="BOOL", help="Only ordered topics.")] = "false",
 ) -> None:
     """Print the offsets of all groups of a broker. Queues of which a group has consumed nothing are left out."""

@@ -120,7 +120,7 @@ async def query_by_key(
     key: Annotated[str, typer.Option("-k", "--msgKey", help="One of the keys of the messages.")],
     begin: Begin = 0,
     end: End = INT64_MAX,
-    limit: Annotated[int, typer.Option("-m", "--maxNum", help="At most so many from each broker.")] = 64,
+    limit: Annotated[int, typer.Option("-m", "--maxNum", help="At most this many from each broker.")] = 64,
     cluster: Cluster = None,
 ) -> None:
     """Print a row for each message that has a key."""
@@ -166,7 +166,9 @@ async def query_trace_by_id(
     topic: Annotated[str, typer.Option("-t", "--traceTopic", help="Topic of the traces.")] = SystemTopic.TRACE,
     begin: Begin = 0,
     end: End = INT64_MAX,
-    limit: Annotated[int, typer.Option("-c", "--maxNum", help="At most so many trace messages of each broker.")] = 64,
+    limit: Annotated[
+        int, typer.Option("-c", "--maxNum", help="At most this many trace messages from each broker.")
+    ] = 64,
 ) -> None:
     """Print when a message was sent, and when each consumer group handled it."""
     query = KeyQuery(limit=limit, since_ms=begin, until_ms=end)

@@ -67,12 +67,13 @@ CatalogOptions = Annotated[
 OfStore = Annotated[str | None, typer.Option("--store", help="Source: a store directory, storePathRootDir.")]
 BrokerName = Annotated[str, typer.Option("-b", "--broker-name", help="The brokerName of the store.")]
 NoIndex = Annotated[
-    bool, typer.Option("--no-index", help="Search the whole store for --key: its index has another size.")
+    bool, typer.Option("--no-index", help="Search the whole store for --key, because its index has another size.")
 ]
-OfLive = Annotated[bool, typer.Option("--live", help="Source: the topics themselves, up to their ends now.")]
+OfLive = Annotated[bool, typer.Option("--live", help="Source: the topics themselves, up to their current ends.")]
 TopicNames = Annotated[str | None, typer.Option("-t", "--topics", help="Select topics, separated by commas.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Select messages stored then or later: ISO 8601, or ms.")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Select messages stored at this time or later: ISO 8601, or ms."),
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Select messages stored before.")]
 Key = Annotated[str | None, typer.Option("--key", help="Select messages with this key or unique id.")]
@@ -87,10 +88,12 @@ TopicProperty = Annotated[
     str | None, typer.Option("--topic-property", metavar="NAME", help="Send each copy to the topic in this property.")
 ]
 DelayLevel = Annotated[int, typer.Option("--delay-level", min=0, max=18, help="Delay level of the copies; 0: none.")]
-Rate = Annotated[str | None, typer.Option("--rate", metavar="N/s", help="Maximum rate, in all: 10000/s, 600/min.")]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="N/s", help="Maximum rate in total: 10000/s, 600/min.")]
 Settle = Annotated[
     float,
-    typer.Option("--settle", min=0.0, metavar="SECONDS", help="How long a broker may store a request after its end."),
+    typer.Option(
+        "--settle", min=0.0, metavar="SECONDS", help="How long after its end a broker may still store a request."
+    ),
 ]
 Group = Annotated[str, typer.Option("--group", help="Group that sends, and reads the ends of the new queues.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the messages by new topic, and send nothing.")]
