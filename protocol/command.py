@@ -86,14 +86,14 @@ class RemotingCommand(msgspec.Struct, gc=False):
         ext: Header | Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Self:
-        """Return a new response; `in_response_to` sets the opaque and the dialect to those of the request."""
+        """Return a new response; `in_response_to` sets the opaque and the dialect of the request."""
         fields = ext.to_ext() if isinstance(ext, Header) else None if ext is None else dict(ext)
         return cls(
             code=int(code), flag=Flag.RESPONSE, language=LANGUAGE, version=VERSION, remark=remark, ext=fields, body=body
         )
 
     def in_response_to(self, request: "RemotingCommand") -> Self:
-        """Set the opaque and the dialect to those of `request`; return this response."""
+        """Set the opaque and the dialect of `request`; return this response."""
         self.opaque = request.opaque
         self.dialect = request.dialect
         return self

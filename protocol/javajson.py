@@ -65,7 +65,7 @@ def loads(
     number_texts: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Any:
-    """Return the value in `data`. Raises JavaJsonError if there is none.
+    """Return the value in `data`. Raises JavaJsonError if `data` is not a value of this dialect.
 
     With `nulls=False` members with the value null count as absent. `object_hook` is called with the members of every
     object, and may change them. With `number_texts=True` every number is a NumberText.

@@ -236,7 +236,7 @@ class MessageExt(msgspec.Struct):
 
     @property
     def tags(self) -> str:
-        """The tag, by which consumers filter; empty if there is none."""
+        """The tag, by which consumers filter; empty without a tag."""
         return self.properties.get(PropertyName.TAGS, "")
 
     @property

@@ -68,7 +68,8 @@ class SigningKey:
         """Return whether a fast-path send with this code, topic and access key has this key's signature; None for any
         other request, and without the compiled modules.
 
-        The result is that of `signed_parts` and `has_signed` in one step; None for a send with `_UNIQUE_KEY_QUERY`.
+        The result is the same as from `signed_parts` and `has_signed`, in one step; None for a send with
+        `_UNIQUE_KEY_QUERY`.
         """
         if _reader is None:
             return None

@@ -4,7 +4,7 @@ A run is computed once for many units, and serves the pulls of the next messages
 takes its records without an object per record. In the compiled version (protocol/compiled/gather.py) one object
 contains the positions of all records of a pull; the pure-Python version has a view of each record.
 
-Units are those of protocol/disk.py.
+Units are defined in protocol/disk.py.
 """
 
 from array import array

@@ -1,8 +1,8 @@
 """Find where the units of a range of the log begin in a queue. Physical offsets grow along a queue, except in filler
 units.
 
-Filler units occupy the queue offsets before a queue's first message, and those of lost messages. They have no record: a
-filler unit at the front never matches, one within a gap is judged by the next real unit. Source:
+Filler units occupy the queue offsets before a queue's first message, and the offsets of lost messages. They have no
+record: a filler unit at the front never matches, one within a gap is judged by the next real unit. Source:
 docs/reference/disk.md, "ConsumeQueue", "Traps".
 """
 
@@ -45,7 +45,7 @@ def _begins_at_or_after(data: bytes | bytearray, physical_offset: int) -> bool:
 
 
 def first_with_record(read: Read, offset: int, end: int) -> int:
-    """Return the first unit in [offset, end) that is not a filler; `end` if there is none."""
+    """Return the first unit in [offset, end) that is not a filler, or `end`."""
     count = 1
     while offset < end:
         data = read(offset, min(count, end - offset))

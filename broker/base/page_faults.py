@@ -34,7 +34,7 @@ Range: Final[Any] = Unwatched if _compiled is None else _compiled.Range
 
 
 def install() -> None:
-    """Print fatal signals with a traceback to stderr; handle those of watched mappings if that is possible."""
+    """Print fatal signals with a traceback to stderr; handle faults in watched mappings if that is possible."""
     if not faulthandler.is_enabled():
         faulthandler.enable()
     if _compiled is not None:

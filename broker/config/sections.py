@@ -52,7 +52,7 @@ class Machine(NamedTuple):
     host_name: str  # brokerName
     address: str  # advertised when bound to all addresses; a loopback address: there is no other
     home: Path  # mqnamesrv keeps its files below it
-    resolve: Callable[[str], str]  # host name -> address; StartError if it has none
+    resolve: Callable[[str], str]  # host name -> address; StartError if the name has no address
     pod_host: str | None = None  # in Kubernetes, advertised instead of the address
 
 

@@ -1,9 +1,9 @@
 """Put latency: the time from the arrival of a send to the store's decision, as a distribution over the last minute.
 
 Send processors report the sends of an event-loop iteration in one call, which also updates the latencies of all
-requests. Under SYNC_FLUSH the time includes the flush. The figures are those of the last complete minute, as in
+requests. Under SYNC_FLUSH the time includes the flush. The figures cover the last complete minute, as in
 RocketMQ, so that each query covers a minute and not the elapsed part of one. They are the distribution, and the times
-that 99 % and 99.9 % of the puts did not exceed. Their resolution is that of the underlying ranges: 1 ms up to 20 ms,
+that 99 % and 99.9 % of the puts did not exceed. They have the resolution of the underlying ranges: 1 ms up to 20 ms,
 and less than a tenth of the time from there.
 
 Source: docs/reference/wire.md, "Runtime information".

@@ -220,7 +220,7 @@ def delay_level(properties: Mapping[str, str]) -> int | None:
 
 
 def timer_request(properties: Mapping[str, str]) -> str | None:
-    """Return the property that makes this a timer message; None if there is none, or it was a timer message before."""
+    """Return the property that makes this a timer message; None if it is not a timer message, or was one before."""
     if TIMER_OUT in properties:
         return None
     return next((name for name in TIMER_REQUESTS if properties.get(name, "") not in _NO_TIMER), None)

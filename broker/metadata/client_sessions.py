@@ -200,7 +200,8 @@ class ClientSessions:
         return self._refresh_consumer(self._group(data), member)
 
     def is_other_fingerprint(self, group: str, fingerprint: int, *, without_subscriptions: bool) -> bool:
-        """Return whether the client must send its subscriptions: they differ from those of the group in this broker.
+        """Return whether the client must send its subscriptions: they differ from the group's subscriptions in this
+        broker.
 
         Also True if the client omitted them and the broker has none because it was restarted.
         """
@@ -307,7 +308,7 @@ def _some(subscribed: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionData]) -> bool:
-    """Apply a member's subscriptions to those of its group. Returns True if the set of topics changed."""
+    """Apply a member's subscriptions to its group's subscriptions. Returns True if the set of topics changed."""
     named = {subscription.topic: subscription for subscription in subscriptions}
     before = table.keys() | ()
     for topic, subscription in named.items():

@@ -161,7 +161,7 @@ class ConsumerOffsetTable:
         return bool(self._resets) and queue_id in self._resets.get(topic + SEPARATOR + group, ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Remove a pending reset and return its offset, for the response to the group; None if there is none."""
+        """Remove a pending reset and return its offset for the response to the group, or None."""
         key = topic + SEPARATOR + group
         row = self._resets.get(key)
         offset = None if row is None else row.pop(queue_id, None)

@@ -77,7 +77,7 @@ class KVConfig:
         self._table = {} if data is None else KVConfigFile.decode(data).config_table
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Return one value; None if there is none."""
+        """Return one value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:

@@ -10,8 +10,8 @@ When a name server goes down and when it is back, one line is logged. Callers do
 down, since it gets the whole table when it is back. Its lost connection wakes the task, so a restarted name server has
 its routes again after about a second.
 
-The response to a broker with an id above 0 has the addresses of the live master of its name. `master` is that of the
-first name server that has one. Source: docs/reference/wire.md, "Name server".
+The response to a broker with an id above 0 has the addresses of the live master of its name. `master` is the master of
+the first name server that has one. Source: docs/reference/wire.md, "Name server".
 """
 
 import asyncio

@@ -249,7 +249,7 @@ class RouteTable(Generic[Owner]):
         return None if live is None else MasterAddress(address=master, ha_address=live.ha_address)
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Return the DataVersion of a broker's last registration; None if there is none."""
+        """Return the DataVersion of a broker's last registration, or None."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
@@ -303,7 +303,7 @@ class RouteTable(Generic[Owner]):
         return [(live.broker, live.owner) for live in silent]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Remove a topic, on all brokers or on those of one cluster."""
+        """Remove a topic, on all brokers or on the brokers of one cluster."""
         for name in list(self._topics.get(topic, ())):
             if cluster is None or self._brokers[name].cluster == cluster:
                 self._forget(topic, name)

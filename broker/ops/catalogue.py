@@ -2,7 +2,7 @@
 
 A row has a metric's name, its help text, its kind, the labels that distinguish its series, and the setting that turns
 it off. Labels that are the same in all series of a broker come from the row's scope. Names and labels of `rocketmq_`
-metrics are those of RocketMQ 5 and its exporter, so that their dashboards work; `skylark_` metrics are ours.
+metrics have the names of RocketMQ 5 and its exporter, so that their dashboards work; `skylark_` metrics are ours.
 
 A new metric needs a row here and a value from a collector (`broker/ops/collectors`). docs/reference/metrics.md is
 generated from this table.
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        """Return the names of its labels, without those of `metricsLabel`."""
+        """Return the names of its labels, without the labels of `metricsLabel`."""
         return (*self.scope.labels, *self.labels)
 
 

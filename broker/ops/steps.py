@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Value(NamedTuple):
-    """One value of the metric `name`; `labels` in the order of its row, without those of the row's scope."""
+    """One value of the metric `name`; `labels` in the order of its row, without the labels of the row's scope."""
 
     name: str
     labels: tuple[str, ...]

@@ -195,7 +195,7 @@ def _properties(strings: pa.Array, *, decode: bool) -> pa.Array:
 
 
 def _hosts(data: pa.Buffer, begins: Ints, longer: Ints | int) -> pa.Array:
-    """Return the hosts, 8 bytes each and those of IPv6 longer."""
+    """Return the hosts, 8 bytes each; IPv6 hosts are longer."""
     return take_slices(data, begins, begins + 8 + longer, pa.binary())
 
 

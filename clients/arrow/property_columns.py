@@ -1,9 +1,9 @@
 """Properties of many messages at once: single properties by name, or all of them as a column of maps.
 
 The property strings of all messages are consecutive in one array. The positions of 0x02 and the ends of the messages
-delimit the entries (`name 0x01 value 0x02`). The rules are those of protocol.message.decode_properties: the name ends
-at the entry's first 0x01, an entry with an empty name or value is ignored, and the last of several entries with one
-name counts.
+delimit the entries (`name 0x01 value 0x02`). The rules are the same as in protocol.message.decode_properties: the name
+ends at the entry's first 0x01, an entry with an empty name or value is ignored, and the last of several entries with
+one name counts.
 
 Invalid UTF-8 is replaced by U+FFFD first. After that, each separator lies between characters, and values are slices.
 

@@ -6,7 +6,7 @@ code reads one field of all records by indexing a view of the buffer that begins
 any position, about 6 ns each.
 
 `RecordLayout` checks every length before it is used, so no bytes outside a record are read, whatever the input. Bytes
-that are not a whole record raise ProtocolError with position and reason (the texts are those of protocol.record).
+that are not a whole record raise ProtocolError with position and reason (the texts come from protocol.record).
 
 Source: docs/reference/disk.md, "CommitLog record".
 """

@@ -28,7 +28,7 @@ class RowFilter:
         return f"<RowFilter {self._expression}>"
 
     def matching(self, buffer: Buffer, starts: Ints, broker_name: str | None) -> Ints:
-        """Return those of the starts whose rows match. Raises ProtocolError."""
+        """Return the starts whose rows match. Raises ProtocolError."""
         try:
             batch = record_batch(buffer, starts, broker_name, self._columns)
         except OversizedBatch:

@@ -7,9 +7,9 @@ account may send:
                                 of this console (white addresses of RocketMQ 4.9), and would accept every password
     account, its password       must be accepted
 
-Masters that cannot be reached are skipped, as long as one responds. The role is that of the broker's own console: super
-users of RocketMQ 5.3, and `admin: true` accounts of 4.9, may act. It decides what pages offer; every request of a
-session is signed with its account, and the brokers check it.
+Masters that cannot be reached are skipped, as long as one responds. The role is the same as in the broker's own
+console: super users of RocketMQ 5.3, and `admin: true` accounts of 4.9, may act. It decides what pages offer; every
+request of a session is signed with its account, and the brokers check it.
 """
 
 import asyncio

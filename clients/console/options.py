@@ -32,7 +32,7 @@ class ConsoleOptions(NamedTuple):
     """Options of a console: its cluster, its accounts, and its restrictions.
 
     `credentials`: of a console without accounts. `accounts` None: no login. `hosts`: the names of its address that
-    browsers may use; none: all. `is_secure`: it is served over TLS. `own_settings`: those of the broker named
+    browsers may use; none: all. `is_secure`: it is served over TLS. `own_settings`: the settings of the broker named
     `own_broker`, with their origins.
     """
 

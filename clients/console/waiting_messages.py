@@ -6,7 +6,8 @@ still wait are found by progress and content:
     levels         SCHEDULE_TOPIC_XXXX has a queue for each level; the runtime info has the offset of the next delivery
     timers         rmq_sys_wheel_timer: the time of delivery is to come, and no later message recalls it
     transactions   RMQ_SYS_TRANS_HALF_TOPIC from the offset that the broker's group has committed; a half message is
-                   decided if RMQ_SYS_TRANS_OP_HALF_TOPIC names its offset, or that of the half message it is a copy of
+                   decided if RMQ_SYS_TRANS_OP_HALF_TOPIC names its offset, or the offset of the half message that it
+                   copies
 
 Of each topic the newest MAX_SCANNED messages are read. Source: docs/reference/wire.md, "Timer messages";
 docs/reference/disk.md, "Half messages on disk".

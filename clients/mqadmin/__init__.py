@@ -1,4 +1,4 @@
-"""`mqadmin`: the command line for operators, with commands for people in groups, and those of RocketMQ's tool.
+"""`mqadmin`: the command line for operators, with commands for people in groups, and the commands of RocketMQ's tool.
 
 `app.cli` is the entry point.
 """

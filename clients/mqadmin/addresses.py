@@ -1,4 +1,4 @@
-"""The brokers that a command addresses: one (-b), or those of a cluster (-c), in the order of RocketMQ's tool."""
+"""The brokers that a command addresses: one (-b), or the brokers of a cluster (-c), in the order of RocketMQ's tool."""
 
 from skylarkmq.clients.mqadmin.options import one_of
 from skylarkmq.clients.sdk.admin.admin import Admin

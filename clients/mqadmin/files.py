@@ -12,7 +12,7 @@ _NAME_BYTES: Final = 200
 
 
 def file_name(text: str) -> str:
-    """Return the name of a file for an id. Clients choose their ids, and those of messages.
+    """Return the name of a file for an id. Clients choose their ids, and the ids of messages.
 
     Slashes, control characters and leading dots become `_`, so the file is in its directory, and `ls` shows it.
     """

@@ -58,7 +58,7 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """A queue, its first offset, and its end offset (that of the next message)."""
+    """A queue, its first offset, and its end offset (the offset of the next message)."""
 
     broker: Broker
     topic: str

@@ -47,13 +47,13 @@ class PythonInFlight:
         self._sent_ns: Ints = np.zeros(frames, np.int64)
 
     def free_end(self, first: int, end: int) -> int:
-        """Return the first of these frames that is still in flight; `end` if there is none. Raises IndexError."""
+        """Return the first of these frames that is still in flight, or `end`. Raises IndexError."""
         check(first, end, len(self._opaques))
         busy = self._opaques[first:end] != IDLE
         return first + int(busy.argmax()) if busy.any() else end
 
     def mark_sent(self, first: int, end: int, opaque: int, at_ns: int | Ints) -> None:
-        """Mark frames as sent, at one time or each at its own; `opaque` is that of frame 0.
+        """Mark frames as sent, at one time or each at its own; `opaque` is the opaque of frame 0.
 
         Raises IndexError, ValueError.
         """

@@ -1,4 +1,4 @@
-"""The options that commands share: those of the load and of its brokers.
+"""The options that commands share: for the load and for its brokers.
 
     @mqbench.command("produce")
     @options("size", "queues", "rate", seconds=3.0)         fields of a Workload; a keyword sets another default
@@ -77,7 +77,7 @@ OUTPUT: Final[dict[str, Any]] = {
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The target brokers, one address or those of name servers, and how to connect to them."""
+    """The target brokers (one address, or the addresses of name servers) and how to connect to them."""
 
     target: str | None = None
     namesrv: str | None = None

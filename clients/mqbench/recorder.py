@@ -36,7 +36,7 @@ def ignore_interval(_: Interval) -> None:
 
 
 class Recorder:
-    """Measurements of a run. It counts only between `begin` and `end`; times are those of the clock of `now_ns`."""
+    """Measurements of a run. It counts only between `begin` and `end`; times come from the clock of `now_ns`."""
 
     def __init__(self, on_interval: OnInterval = ignore_interval) -> None:
         self.histogram = Histogram()
@@ -111,8 +111,8 @@ class Recorder:
 class Figures(msgspec.Struct):
     """Measurements of a run: `messages` that were not rejected, within `seconds`; `loader_cpu_s`: CPU of the loader.
 
-    `latency` is that of requests: of sends from their due time, of pulls from the time of the request. `end_to_end`,
-    for consumers that follow: from a message's born time, in whole milliseconds, to its arrival.
+    `latency` is the latency of requests: of sends from their due time, of pulls from the time of the request.
+    `end_to_end`, for consumers that follow: from a message's born time, in whole milliseconds, to its arrival.
     """
 
     seconds: float
@@ -175,7 +175,7 @@ def latencies(histogram: Histogram) -> dict[str, float]:
 def merged(parts: list[Figures]) -> Figures:
     """Combine the figures of several concurrent processes.
 
-    Counts and histograms are exact; the percentiles of the time line are those of the slowest process.
+    Counts and histograms are exact; the percentiles of the time line come from the slowest process.
     """
     first, *others = parts
     for part in others:

@@ -39,7 +39,8 @@ _NOTHING: Final[Ints] = np.zeros(0, np.int64)
 
 
 class ResponseCounter:
-    """Counts the responses of one connection: `refused` by code, `refusals` in total; `remark` is that of the first."""
+    """Counts the responses of one connection: `refused` by code, `refusals` in total; `remark` is the remark of the
+    first."""
 
     __slots__ = ("_rest", "_tail_bytes", "refusals", "refused", "remark")
 

@@ -126,7 +126,7 @@ class SendConnection:
 
 
 class SendLoad:
-    """A workload's sends from this process; `part` distinguishes its blocks from those of other processes."""
+    """A workload's sends from this process; `part` distinguishes its blocks from the blocks of other processes."""
 
     def __init__(self, workload: Workload, brokers: list[Broker], on_interval: OnInterval = ignore_interval) -> None:
         self._workload = workload

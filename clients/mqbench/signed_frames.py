@@ -73,7 +73,7 @@ class SignedBlock:
         return f"<SignedBlock {len(self._parts)} frames>"
 
     def field(self, positions: Ints, width: int) -> PythonField:
-        """Return a field of the signed values, at one position in those of each frame."""
+        """Return a field of the signed values, at one position in the values of each frame."""
         return Field(self._values, self._value_starts[:-1] + positions, width)
 
     def sign(self, first: int, end: int) -> None:

@@ -19,6 +19,6 @@ class LockRequest(Body):
 
 
 class LockedQueues(Body):
-    """Response to LOCK_BATCH_MQ (41): those of the queues that are now locked for the client."""
+    """Response to LOCK_BATCH_MQ (41): the requested queues that are now locked for the client."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")

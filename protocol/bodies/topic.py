@@ -27,7 +27,7 @@ from skylarkmq.protocol.headers.fields import Int32
 
 STATIC_TOPIC_VERSION: Final = 413
 MAX_REGISTRATION_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of a registration after inflating: that of a frame, which could carry it uncompressed."""
+"""Maximum size of a registration after inflating: the size of a frame, which could carry it uncompressed."""
 QUOTED_TABLE_BYTES: Final = 2 * 1024 * 1024
 """Maximum size of a registration's table in which bare numeric keys (of static topics) are quoted: about 200 ms."""
 MAX_TOPICS: Final = 65_536

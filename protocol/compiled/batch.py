@@ -1,8 +1,9 @@
 """The appends of a batch body, and the offset ids in the response to a batch.
 
-A batch takes the fast path if the properties of every message in it are printable ASCII and those of a fast-path send
-(properties.py here); properties of the batch that a message lacks are added. Any other batch goes to the pure-Python
-version, protocol/message.py (decode_batch) and broker/processors/send/stored_properties.py, which also reports errors.
+A batch takes the fast path if the properties of every message in it are printable ASCII and the properties of a
+fast-path send (properties.py here); properties of the batch that a message lacks are added. Any other batch goes to the
+pure-Python version, protocol/message.py (decode_batch) and broker/processors/send/stored_properties.py, which also
+reports errors.
 
 Messages of a batch usually differ only in body and keys. If the properties of a message have the bytes of the previous
 message's properties, except for other keys of the same length, the results for those are reused without another scan.
@@ -179,7 +180,7 @@ def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) ->
 @cython.cfunc
 @cython.inline
 def copy_with_keys(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
-    """Set the append's properties: those of `last`, with the keys in `text`."""
+    """Set the append's properties: the properties of `last`, with the keys in `text`."""
     before: bytes = last.property_bytes
     stored: bytes = PyBytes_FromStringAndSize(cython.NULL, len(before))
     chars: cython.p_char = PyBytes_AS_STRING(stored)

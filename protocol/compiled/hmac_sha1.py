@@ -5,7 +5,7 @@ and their Python objects take three times as long as the hash of a message of 30
 into one context, which is reused.
 
 `use` sets the functions by their addresses (protocol/hmac_sha1.py), so that a build needs no headers of OpenSSL.
-Without them the states are those of hashlib. The pure-Python version is protocol/hmac_sha1.py.
+Without them the states come from hashlib. The pure-Python version is protocol/hmac_sha1.py.
 """
 
 import cython

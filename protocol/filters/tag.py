@@ -50,7 +50,7 @@ class TagFilter(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, subscription: SubscriptionData) -> Self:
-        """Return the filter of a client's subscription. Without hashes in it, those of its expression are used."""
+        """Return the filter of a client's subscription. Without hashes in it, the hashes of its expression are used."""
         expression = subscription.sub_string or EVERYTHING
         tags = subscription.tags_set or split_tags(expression)
         codes = subscription.code_set or map(tags_code, tags)

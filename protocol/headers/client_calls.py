@@ -51,7 +51,7 @@ class ConsumeDirectlyHeader(Header, gc=False, rename="camel"):
 
 
 class PushReplyHeader(Header, gc=False, rename="camel"):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT (326). Fields and body are those of the reply as it was sent. Hosts are
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326). Fields and body are the same as in the reply as it was sent. Hosts are
     `ip:port`."""
 
     producer_group: str

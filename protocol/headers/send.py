@@ -57,7 +57,8 @@ SendMessageV2Header: Final[Any] = renamed(SendMessageHeader, "SendMessageV2Heade
 
 class SendMessageResponseHeader(Header, gc=False, rename="camel"):
     """The position of the stored message. `msg_id`: its offset id (of a batch: all ids, joined by commas);
-    `queue_offset`: that of the first message; `msg_region` and `trace_on`: the broker's values for message tracing."""
+    `queue_offset`: the offset of the first message; `msg_region` and `trace_on`: the broker's values for message
+    tracing."""
 
     msg_id: str
     queue_id: Int32

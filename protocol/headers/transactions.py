@@ -7,7 +7,7 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class EndTransactionHeader(Header, gc=False, rename="camel"):
-    """END_TRANSACTION (37). Offsets are those of the half message: in the half topic's queue, and in the commit log.
+    """END_TRANSACTION (37). Offsets belong to the half message: in the half topic's queue, and in the commit log.
 
     `commit_or_rollback`: the transaction bits of a sysFlag: 8 commit, 12 rollback, 0 unknown.
     """

@@ -59,7 +59,7 @@ class Replies:
     ) -> str | None:
         """Forward a reply to its producer. Returns None if the producer accepted it, otherwise the reason.
 
-        `properties` are those of the reply; the time of forwarding is added to them. `born_host` is its sender's
+        `properties` belong to the reply; the time of forwarding is added to them. `born_host` is its sender's
         ip:port.
         """
         remark = await self._push(header, properties, body, born_host)

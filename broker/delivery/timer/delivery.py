@@ -112,7 +112,7 @@ class TimerDelivery:
         self._enqueue.next_offset = min(max(check.queue_offset, low), high)
 
     def _offset_of(self, physical_offset: int) -> int | None:
-        """Return the offset in the timer topic of the message at a byte of the log; None if there is none."""
+        """Return the offset in the timer topic of the message at a byte of the log, or None."""
         low, high = self._store.min_offset(_TOPIC, 0) or 0, self._store.max_offset(_TOPIC, 0) or 0
         while low < high:
             middle = (low + high) // 2

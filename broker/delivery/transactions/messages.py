@@ -9,7 +9,7 @@
               byte for byte, without TRAN_PREPARED_HALF_OFFSET. Checks and discarded messages omit it too. They have
               TRAN_PREPARED_QUEUE_OFFSET only where RocketMQ delivers it: after the immunity time of a message
     op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours contain one
-              offset, in decimal; those of RocketMQ 5.3 contain several, each followed by a comma
+              offset, in decimal; op messages of RocketMQ 5.3 contain several, each followed by a comma
     discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that is no longer checked
 
 All of them are validated when they are read, as if a client had just sent them, because other versions of the broker
@@ -90,7 +90,7 @@ class HalfMessage(msgspec.Struct, frozen=True):
 
 
 def half_of(data: bytes | None) -> HalfMessage | None:
-    """Return the half message in these bytes, from any topic; None if there is none."""
+    """Return the half message in these bytes, from any topic, or None."""
     record = parse(memoryview(data)) if data is not None else None
     return half_in(record) if isinstance(record, Record) else None
 

@@ -5,7 +5,7 @@
                 decided, kept for   the first open one
                 repeated ends
 
-All offsets are those of the half topic's queue. A half message that is stored again, because it was checked or has to
+All offsets are offsets in the half topic's queue. A half message that is stored again, because it was checked or has to
 stay open for long, continues as a copy of its *root*, the message that the producer sent; the previous copy is
 superseded. Producers may refer to the root or to any copy, so decisions are about roots: they apply to the root and its
 latest copy. The record of a copy contains the offset of its root. A table leads from a root to its latest copy, for

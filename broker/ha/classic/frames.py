@@ -22,7 +22,7 @@ HEADER_BYTES: Final = 12
 MAX_TRANSFER_BYTES: Final = (4 << 20) - HEADER_BYTES
 """Largest transfer: a Java slave has a read buffer of 4 MiB, which has to hold header and data."""
 MAX_OFFSET: Final = 1 << 62
-"""Above the end of any log. A first byte above 0x3F is therefore never that of a report."""
+"""Above the end of any log. So a report never begins with a byte above 0x3F."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -31,7 +31,7 @@ _HEADER: Final = Struct(">qi")
 
 
 class FrameError(ValueError):
-    """The peer's bytes are not those of classic replication: close the connection."""
+    """The peer's bytes are not classic replication: close the connection."""
 
 
 class Transfer(NamedTuple):

@@ -50,7 +50,7 @@ class SlaveConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 5.0  # haSendHeartbeatInterval
     housekeeping_s: float = 20.0  # haHousekeepingInterval: a connection without bytes is closed
     reports_synced: bool = False
-    segment_bytes: int = 1 << 30  # mappedFileSizeCommitLog, which must be that of the master
+    segment_bytes: int = 1 << 30  # mappedFileSizeCommitLog, which must equal the master's
     retry_s: float = RETRY_S
 
 
@@ -149,7 +149,7 @@ class ClassicSlave:
                 await asyncio.wait_for(self._moved.wait(), self._config.retry_s)
 
     def _note_problem(self, kind: str, problem: object) -> None:
-        """Log a problem, unless it is that of the last attempt and no data has come since."""
+        """Log a problem, unless the last attempt had the same problem and no data has come since."""
         text = f"{kind}: {problem}"
         if kind != "no connection":
             self._refused[kind] += 1

@@ -1,6 +1,6 @@
 """The commit rule (rule 3).
 
-All stores that may be in the recorded set count: those of the set that was read last, and those of each proposed set
+All stores that may be in the recorded set count: the stores of the set that was read last, and of each proposed set
 whose swap may have taken effect or still may. So whichever set the store of decisions has, its stores have all
 committed bytes.
 

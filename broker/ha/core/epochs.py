@@ -36,7 +36,7 @@ class EpochHistory(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The newest epoch; 0 if there is none."""
+        """The newest epoch; 0 without epochs."""
         return self.entries[-1].epoch if self.entries else 0
 
     @property

@@ -73,7 +73,7 @@ class StartSet(msgspec.Struct, frozen=True):
 
 
 class RecordRead(msgspec.Struct, frozen=True):
-    """A linearizable read: the record at this revision; None if there is none."""
+    """A linearizable read: the record at this revision, or None."""
 
     record: GroupRecord | None
     revision: int
@@ -197,7 +197,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Swap(msgspec.Struct, frozen=True):
-    """Write the record if it has this revision (0: if there is none) and the node `absent` has no sign of life."""
+    """Write the record if it has this revision (0: if no record exists) and the node `absent` has no sign of life."""
 
     record: GroupRecord
     revision: int

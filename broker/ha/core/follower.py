@@ -42,7 +42,7 @@ NEVER: Final = float("-inf")
 
 @dataclass(slots=True)
 class _Link:
-    """The link to the leader. `epoch`: that of the WELCOME, once the log was truncated for it."""
+    """The link to the leader. `epoch`: the epoch of the WELCOME, once the log was truncated for it."""
 
     number: int
     node: str

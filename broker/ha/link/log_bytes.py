@@ -12,7 +12,7 @@ class FileRange(NamedTuple):
 
 
 class LogBytes(Protocol):
-    """A log of segments. Offsets are those of the log.
+    """A log of segments. Offsets are offsets in the log.
 
     Each range that a follower gets ends where a record or a segment ends: recovery drops a record that is not whole,
     and a follower must not lose what it has acknowledged.

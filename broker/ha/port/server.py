@@ -9,8 +9,8 @@ A classic slave may be silent for 5 seconds before its first report, so the port
 
 The port serves the whole log, and classic replication has no authentication. So only `haAllowedNetworks` may connect,
 and at most `haMaxConnections` at a time. A new connection above that replaces one that has sent nothing for
-`haSendHeartbeatInterval`; if there is none, the new one is closed. Connections that send nothing are closed after
-`haHousekeepingInterval`.
+`haSendHeartbeatInterval`; without such a connection, the new one is closed. Connections that send nothing are closed
+after `haHousekeepingInterval`.
 
 A connection that was handed over to the link no longer counts here: the link has limits of its own.
 """
@@ -84,7 +84,7 @@ class HaServer:
         return bound
 
     async def stop(self) -> None:
-        """Stop listening, and close all connections but those of the link."""
+        """Stop listening, and close all connections except those of the link."""
         if self._server is not None:
             self._server.close()
         for arrival in tuple(self._silent):

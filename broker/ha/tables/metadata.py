@@ -8,7 +8,7 @@ The end of the master's log is asked for (28) before and after the tables. The t
 log has reached the later end. So no table is ahead of the log: an offset never counts a message as consumed, or as
 delivered, that this copy lacks. RocketMQ applies each table at once. While the log is not copied, no table changes.
 
-Topics and groups become those of the master, with its DataVersion. A topic that the master no longer has is deleted
+Topics and groups become equal to the master's, with its DataVersion. A topic that the master no longer has is deleted
 here, with its queues if these have no message from after the earlier end.
 
 Offsets do not go back. RocketMQ overwrites every offset with its master's, so a master that comes back after a crash
@@ -104,7 +104,7 @@ class MetadataSync:
                 tables_due_s = loop.time()
 
     async def _attempt(self, copy: Callable[[], Awaitable[None]]) -> bool:
-        """Run one copy; a failure is logged unless it is that of the last attempt."""
+        """Run one copy; a failure is logged unless it is the same as in the last attempt."""
         try:
             await copy()
         except (OSError, MasterError, ValueError) as error:  # ValueError: the address is not host:port

@@ -1,4 +1,4 @@
-"""Takes over a master's tables into those of this slave.
+"""Takes over a master's tables into the tables of this slave.
 
 Deleted topics need care, because the store has queues of topics that the master has deleted, and tables are only
 compared every few seconds. The master's log ends at byte `log_end_before` when it is asked for its topics. It has

@@ -1,4 +1,4 @@
-"""The metrics of a stand-alone name server: those of the broker's metrics that it has, under the same names."""
+"""The metrics of a stand-alone name server: the subset of the broker's metrics that it has, under the same names."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -67,7 +67,7 @@ class HealthServer:
         return HealthStatistics(requests=self._server.requests)
 
     async def start(self) -> int:
-        """Start serving, and return the port: that of the constructor, one of the `other_ports` ports after it if it is
+        """Start serving, and return the port: the constructor's port, one of the `other_ports` ports after it if it is
         in use, or the kernel's choice for port 0. Raises StartError if it cannot bind."""
         return await self._server.start()
 

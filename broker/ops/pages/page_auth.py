@@ -67,7 +67,7 @@ class BasicAuthentication(AuthenticationBackend):
 
 
 def credentials_in(header: str) -> tuple[str, str]:
-    """Return account and password of an Authorization header; both are empty if it has none."""
+    """Return account and password of an Authorization header; both are empty if it has no such credentials."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != SCHEME:
         return "", ""

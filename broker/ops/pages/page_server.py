@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class PagesAddress(NamedTuple):
     """Where pages are served.
 
-    `name` and `setting` (that of the port) are for messages, `path` for the address in the log. `other_ports`: how many
-    ports after this one are tried if it is in use.
+    `name` and `setting` (the setting of the port) are for messages, `path` for the address in the log. `other_ports`:
+    how many ports after this one are tried if it is in use.
     """
 
     name: str
@@ -80,8 +80,8 @@ class PageServer:
         return self._server.server_state.total_requests if self._server else 0
 
     async def start(self) -> int:
-        """Start serving, and return the port: that of the address, one of the `other_ports` ports after it if it is in
-        use, or the kernel's choice for port 0. Raises StartError if it cannot bind."""
+        """Start serving, and return the port: the port of the address, one of the `other_ports` ports after it if it is
+        in use, or the kernel's choice for port 0. Raises StartError if it cannot bind."""
         listener = first_listening_socket(self._address)
         self._address = self._address._replace(port=listener.getsockname()[1])
         protocol: Any = bounded_protocol(request_s=self._request_s)

@@ -47,7 +47,7 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(?!\.{1,2}\Z)[^/\x00]+
 
 class CopiedSegment(msgspec.Struct, rename="camel"):
     """A file of the log or of the timer log. The first `length` bytes are copied, the first `verified` of them were
-    read back. `crc32` is that of the verified bytes."""
+    read back. `crc32` covers the verified bytes."""
 
     start: Position
     length: Position = 0
@@ -58,7 +58,7 @@ class CopiedSegment(msgspec.Struct, rename="camel"):
 class Snapshot(msgspec.Struct, frozen=True, rename="camel"):
     """State files, read at `taken_at` (Unix ms), before the end of the log was determined to be `log_end`.
 
-    `last_store_time`: that of the last record before `log_end`, in ms. `timer_end`: the end of the timer log in
+    `last_store_time`: store time of the last record before `log_end`, in ms. `timer_end`: the end of the timer log in
     `timercheck`; 0 if the backup does not have this timer log. `files`: CRC-32 of each file in `directory`, by name.
     """
 
@@ -120,7 +120,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def load_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of a backup; None if there is none. Raises BackupError if it is not usable."""
+    """Return the manifest of a backup, or None. Raises BackupError if it is not usable."""
     path = directory / MANIFEST_FILE
     try:
         data = read_untrusted(path, LARGEST_STATE)

@@ -146,7 +146,7 @@ class SegmentCopies:
     def _read_back(
         self, path: str, source: OpenSegment, known: CopiedSegment, source_crc: int | None, *, is_log: bool
     ) -> None:
-        """Read the copy from the disk: its checksum is that of the source, and it consists of whole records."""
+        """Read the copy from the disk: its checksum must equal the source's, and it must consist of whole records."""
         with open(path, "rb") as file:
             crc = checksum(file.fileno(), known.verified, known.length, known.crc32)
             if source_crc is None:

@@ -150,7 +150,7 @@ def queue_end(root: Path, directory: str) -> int:
 
 
 def _last_unit(root: Path, directory: str) -> tuple[int, int, int]:
-    """Return the end of a queue, and physical offset and size in its last unit; zeros if it has none."""
+    """Return the end of a queue, and physical offset and size in its last unit; zeros for an empty queue."""
     for segment in reversed(segment_files(root, directory)):
         try:
             fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)

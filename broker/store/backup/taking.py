@@ -22,7 +22,7 @@ state may be older than the log by the time between steps 1 and 3; a restored br
     queues, index     not copied: a restore rebuilds them from the log
 
 A run that is interrupted at any point leaves a manifest that describes what is complete. The next run checks this part
-and continues. Its result is the same as that of an uninterrupted run at that time.
+and continues. Its result is the same as after an uninterrupted run at that time.
 
 Source: docs/reference/disk.md, "Backups".
 """
@@ -98,7 +98,7 @@ def backup(
     progress: OnProgress = no_progress,
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> BackedUp:
-    """Bring the backup in `target` up to date with the store; make it if there is none.
+    """Bring the backup in `target` up to date with the store; create it if it does not exist.
 
     Raises StoreError with a cause and a next step; what was copied until then stays, and the next call continues.
     """

@@ -1,6 +1,6 @@
 """The checkpoint file: how far the store is known to be on disk, so that recovery need not begin at the first record.
 
-Its fields only cover data that was synced before they are written. The log's timestamp is that of a completed sync. The
+Its fields only cover data that was synced before they are written. The log's timestamp comes from a completed sync. The
 queues' timestamp is written by the same flusher round that has synced every queue first.
 
 Source: docs/reference/disk.md, "Checkpoint".

@@ -41,7 +41,8 @@ class Syncable(Protocol):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """`end` is durable once `files` are synced. `timestamp` (ms) is that of the newest message below `end`."""
+    """`end` is durable once `files` are synced. `timestamp` (ms) is the store time of the newest message below
+    `end`."""
 
     end: int
     timestamp: int

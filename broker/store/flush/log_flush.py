@@ -303,7 +303,7 @@ class LogFlush:
 
     @property
     def done(self) -> Target:
-        """The flushed part of the log: everything below `end`; `timestamp` is that of its newest message."""
+        """The flushed part of the log: everything below `end`; `timestamp` is the store time of its newest message."""
         return self._flusher.done if self._flusher is not None else Target(0, 0, ())
 
     def _submit(self) -> None:

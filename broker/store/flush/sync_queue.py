@@ -101,7 +101,7 @@ class SyncQueue:
 
     @property
     def end(self) -> int:
-        """Log offset where the newest commit ends that is not visible; 0 if there is none."""
+        """Log offset where the newest commit ends that is not visible; 0 if all commits are visible."""
         return self._hidden[-1].end if self._hidden else 0
 
     @property

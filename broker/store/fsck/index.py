@@ -1,7 +1,7 @@
 """Checks the index against the log: every item has its record, and every key of every message has its item.
 
 Items and log are both in log order. For each stretch of the log, the expected pairs (physical offset, key hash) of its
-messages are compared with those of the items that point there, file by file, as 64-bit numbers.
+messages are compared with the keys of the items that point there, file by file, as 64-bit numbers.
 
 Records of deleted topics may have items or not. A second item for the same key is not reported, because it only makes a
 result longer (recovery of RocketMQ leaves such items).

@@ -219,7 +219,7 @@ class LogCheck:
 
 
 def _problem(record: Record, position: int) -> str:
-    """Return the problem of a record that parses; "" if there is none."""
+    """Return the problem of a record that parses; "" without a problem."""
     if record.physical_offset != position:
         return f"a record that states the offset {record.physical_offset}"
     is_intact = record_checksum_matches(record.source, record.position, record.position + record.size)

@@ -116,7 +116,7 @@ class TimerFilesCheck:
                     position += UNIT_SIZE
 
     def _problem_of(self, unit: TimerUnit) -> str | None:
-        """Return the problem of the message that a unit refers to; None if there is none or its record has expired."""
+        """Return the problem of the message that a unit refers to; None if it is valid or its record has expired."""
         offset = unit.physical_offset
         if self._log and offset < self._log[0].start:
             return None

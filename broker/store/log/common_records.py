@@ -39,7 +39,8 @@ _TOPIC, _TAGS, _KEYS, _UNIQUE_KEY = 1, 2, 3, 4  # positions among the texts that
 _ANY_BODY: Final = 1 << 18  # the bit for `columns` that includes records with compressed bodies
 _TEXTS: Final = sum(1 << 10 + text for text in (_TOPIC, _TAGS, _KEYS, _UNIQUE_KEY))  # the bits for these texts
 _NUMBERED: Final = 1 << 10 + _TOPIC | 1 << 10 + _TAGS
-"""The bits for topics and tags as numbers of distinct values. Those of tags mean that properties are checked, too."""
+"""The bits for topics and tags as numbers of distinct values. The bits for tags mean that properties are checked,
+too."""
 _SPACE: Final = ord(" ")
 _HEAD: Final = np.dtype(
     [

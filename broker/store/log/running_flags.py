@@ -90,7 +90,7 @@ class RunningFlags:
         return bool(self._set) and self._without_descriptors >= self._set.keys()
 
     def reasons(self) -> str:
-        """Return every failure with its detail, for /readyz; "" if there is none. The role of a follower is none."""
+        """Return every failure with its detail, for /readyz, or "". The role of a follower is not a failure."""
         reasons = ((flag, detail) for flag, detail in self._set.items() if flag is not RunningFlag.FOLLOWER)
         return "; ".join(f"{flag.value} ({detail})" if detail else flag.value for flag, detail in reasons)
 

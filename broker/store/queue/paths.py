@@ -41,7 +41,8 @@ class QueuePaths:
         return f"<QueuePaths {self._root}>"
 
     def check(self, path: str) -> None:
-        """Raise PermissionError unless `path` is that of a queue segment and its symbolic links stay in the root."""
+        """Raise PermissionError unless `path` is the path of a queue segment and its symbolic links stay in the
+        root."""
         directory, _, name = path.rpartition("/")
         if parse_offset_file_name(name) is None:
             raise _refusal(path, "the name is not a segment name")

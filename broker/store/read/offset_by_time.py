@@ -70,7 +70,7 @@ class OffsetByTime:
         return self._last_before(queue, low)
 
     def _last_before(self, queue: ConsumeQueue, offset: int) -> int:
-        """Return the last offset below `offset` that is not in a gap; the queue's minimum if there is none."""
+        """Return the last offset below `offset` that is not in a gap; else the queue's minimum."""
         while (offset := offset - 1) > queue.min_offset:
             unit = queue.unit_nowait(offset, self._reads)
             if unit is None or unit[1] != FILLER_RECORD_SIZE:

@@ -137,7 +137,7 @@ class Reader:
 
         Raises ColdRead if bytes that it needs are not in memory.
         """
-        if queue is None:  # RocketMQ creates a queue at the first request, so the result is that of an empty queue
+        if queue is None:  # RocketMQ creates a queue at the first request, so the result is as for an empty queue
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.end
         if low <= offset < high:

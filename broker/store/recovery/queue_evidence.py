@@ -2,7 +2,7 @@
 
 Units of records before the scan are on disk, because the checkpoint covers them. Units of later records may be missing,
 stale or torn, so a unit only counts if its record exists and belongs to its queue. A unit that points before the log's
-first byte is either that of a record that retention deleted, or torn. In that case a scanned record outweighs it.
+first byte either belongs to a record that retention deleted, or is torn. In that case a scanned record outweighs it.
 
 Source: docs/reference/disk.md, "Recovery".
 """

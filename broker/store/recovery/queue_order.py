@@ -9,10 +9,10 @@ the offset after the queue's last record:
     offset = next   gets its unit. Older versions gave some records (sysFlag 0x80) an offset and no unit. Such a record
                     may have been counted or not: it is undecided until the queue's next record
     offset > next   is undecided. It gets its unit if the queue's next record in the log has offset + 1, or if the
-                    queue's unit at that offset already is that of this record. The log between the two records must
+                    queue's unit at that offset already belongs to this record. The log between the two records must
                     have space for all missing records (91 bytes each). The offsets between them become a gap
     offset < next   gets no unit. Exception, offset 0: the topic was deleted and created again if a record with offset 1
-                    follows, or if the queue's unit 0 was that of this record. After a single record with offset 0, a
+                    follows, or if the queue's unit 0 belonged to this record. After a single record with offset 0, a
                     record with offset 1 belongs to the older one
 
 An undecided record without a later record of its queue is skipped (an old 0x80 record is counted). The next life then

@@ -24,7 +24,7 @@ _SECTOR_BYTES: Final = 512
 
 
 def lacks_bytes(record: Record) -> bool:
-    """Return whether topic or properties of a record in a segment end with zeros, at its end or at that of a sector.
+    """Return whether topic or properties of a record in a segment end with zeros, at its end or at the end of a sector.
 
     The log had zeros there before the record was written. The head and the body need no such test: with zeros in their
     place, the parts of the record do not add up to its size, or the body does not match its CRC.
@@ -35,7 +35,7 @@ def lacks_bytes(record: Record) -> bool:
 
 
 class RecordCheck:
-    """Reads records of a log. The CRC of bodies is checked with `check_body`, that of records with `check_record`."""
+    """Reads records of a log. `check_body` checks the CRC of bodies, `check_record` the checksum of records."""
 
     def __init__(self, *, check_body: bool = True, check_record: bool = False) -> None:
         self._check_body = check_body and not check_record

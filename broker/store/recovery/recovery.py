@@ -428,7 +428,7 @@ class Recovery:
         return kept
 
     def _has_record(self, queue: ConsumeQueue, offset: int, start: int, log_end: int) -> bool:
-        """Return whether the unit is that of a record before the scan, or older than the log."""
+        """Return whether the unit belongs to a record before the scan, or is older than the log."""
         unit = queue.unit(offset)
         if unit is None or unit[1] == FILLER_RECORD_SIZE:
             return unit is not None

@@ -159,7 +159,7 @@ class TimerLog:
     # ------------------------------------------------------------------------------------------------ reading
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position; None if there is none. Raises ColdRead."""
+        """Return the unit at a position, or None. Raises ColdRead."""
         in_file = position % self._file_size
         if position < self.begin or position + UNIT_SIZE > self.end or in_file % UNIT_SIZE:
             return None

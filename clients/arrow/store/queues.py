@@ -67,17 +67,17 @@ class StoredQueue:
 
     @property
     def first_record(self) -> int:
-        """The position in the log of the queue's first record; a maximum if there is none."""
+        """The position in the log of the queue's first record; a maximum for an empty queue."""
         return self.record_position(self.first)[0] if self.first < self.end else 1 << 62
 
     @property
     def last_record(self) -> int:
-        """The position in the log of its last record; -1 if there is none."""
+        """The position in the log of its last record; -1 for an empty queue."""
         return self.record_position(self.end - 1)[0] if self.first < self.end else -1
 
     @property
     def records_end(self) -> int:
-        """The position in the log after its last record; 0 if there is none."""
+        """The position in the log after its last record; 0 for an empty queue."""
         offset, size = self.record_position(self.end - 1) if self.first < self.end else (0, 0)
         return offset + size if size != FILLER_RECORD_SIZE else 1 << 62
 
@@ -87,11 +87,11 @@ class StoredQueue:
         return physical_offset, size
 
     def first_unit_at(self, physical_offset: int) -> int:
-        """Return the first unit whose record begins at or after that position in the log; `end` if there is none."""
+        """Return the first unit whose record begins at or after that position in the log, or `end`."""
         return first_at_or_after(self.read, self.first, self.end, physical_offset)
 
     def first_record_at(self, physical_offset: int) -> int | None:
-        """Return the position of that unit's record; None if there is none."""
+        """Return the position of that unit's record, or None."""
         unit = self.first_unit_at(physical_offset)
         return self.record_position(unit)[0] if unit < self.end else None
 

@@ -1,4 +1,4 @@
-"""Reads records that are not consecutive: those of a queue, or those found by a key.
+"""Reads records that are not consecutive: the records of a queue, or the records found by a key.
 
 Records close to each other are read in one run, with the bytes between them; several consecutive runs share the buffer.
 Offsets ascend, so a disk is read in one direction.

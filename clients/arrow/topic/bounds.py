@@ -140,7 +140,7 @@ def times_of(
 def offsets_at_times(
     cluster: Queues, times: Mapping[MessageQueue, int], too_late: Callable[[set[MessageQueue]], Positions]
 ) -> Positions:
-    """Return the offsets at these times; `too_late` returns those of queues without a message that new."""
+    """Return the offsets at these times; `too_late` returns the offsets of queues without a message that new."""
     found = cluster.offsets_at(times)
     known = require_all({queue: offset or 0 for queue, offset in found.items()}, times)
     late = {queue for queue, offset in found.items() if offset is None}

@@ -73,7 +73,7 @@ class Cluster:
         return set(run(self._cluster()).broker_addr_table)
 
     def addresses(self, names: Iterable[str]) -> dict[str, str]:
-        """Return broker name -> address, for those of `names` that are registered."""
+        """Return broker name -> address, for the brokers of `names` that are registered."""
         table = run(self._cluster()).broker_addr_table
         found = {name: table[name].broker_addrs for name in names if name in table}
         return {name: by_id[min(by_id)] for name, by_id in found.items() if by_id}
@@ -201,7 +201,7 @@ class Cluster:
 async def first_stored_at(
     stored_ms: Callable[[int], Awaitable[int]], time_ms: int, guess: int, first: int, end: int
 ) -> int:
-    """Return the first offset of [first, end) stored at `time_ms` or later; `end` if there is none.
+    """Return the first offset of [first, end) stored at `time_ms` or later, or `end`.
 
     Store timestamps never decrease along a queue. A correct `guess` takes two lookups; otherwise the search moves away
     from it in steps that double, and then bisects.

@@ -50,7 +50,7 @@ def scan_topic(
     `namesrv`: `host:port`, several separated by semicolons. `start` and `end` (exclusive): a time (datetime with a time
     zone, or ms since 1970: the first message stored then or later), or offsets by queue; queues without an offset begin
     at their first message and end at their last one. `subscription`: tags `a || b`, or an Sql92, as in a consumer; the
-    broker applies it. `filter`, `columns` and `decode` are those of `scan_store`.
+    broker applies it. `filter`, `columns` and `decode` are the same as for `scan_store`.
 
     The reader pulls queue after queue, broker after broker, with many pulls in flight. It waits for a broker that is
     unavailable for up to `broker_timeout_s`. If messages are deleted before they were read, the stream fails, or, with

@@ -26,7 +26,7 @@ MAX_TEST_BYTES: Final = 256 * 1024
 
 
 class TopicRow(NamedTuple):
-    """A topic of the list; its queues and permission are those of the broker with the most."""
+    """A topic of the list; its queues and permission come from the broker with the most queues."""
 
     name: str
     brokers: str

@@ -1,8 +1,8 @@
 """The command line: `mqadmin` lists the commands, `mqadmin <command>` runs one, `mqadmin help <command>` explains it.
 
-Commands for people have groups (`mqadmin topic list`), those of RocketMQ's tool have none (`mqadmin topicList`). Names
-match regardless of case. Options of RocketMQ's commands follow its tool (`java_arguments.py`). Failures are one line
-on stderr (`failures.py`).
+Commands for people have groups (`mqadmin topic list`), commands of RocketMQ's tool have none (`mqadmin topicList`).
+Names match regardless of case. Options of RocketMQ's commands follow its tool (`java_arguments.py`). Failures are one
+line on stderr (`failures.py`).
 """
 
 import logging
@@ -119,7 +119,7 @@ class CommandGroup(TyperGroup):
     """Commands by name, regardless of case."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command; None if there is none."""
+        """Return the command, or None."""
         found = super().get_command(ctx, cmd_name)
         names = {name.lower(): name for name in self.commands}
         return found or super().get_command(ctx, names.get(cmd_name.lower(), cmd_name))
@@ -134,7 +134,7 @@ class AllCommands(CommandGroup):
         return sorted([*super().list_commands(ctx), *ON_DEMAND], key=lambda name: name not in first)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command; None if there is none."""
+        """Return the command, or None."""
         if cmd_name.lower() in ON_DEMAND:
             return on_demand(cmd_name.lower())
         return super().get_command(ctx, cmd_name)

@@ -29,7 +29,7 @@ _MADE_UP: Final = frozenset({"filterServerNums"})
 
 
 async def clocks(subject: Subject) -> Outcomes:
-    """The clock of each broker is that of this host.
+    """The clock of each broker agrees with the clock of this host.
 
     Its time is `bootTimestamp` + `runtime`, which has a resolution of one second. With the duration of the request this
     gives the least and the greatest possible difference.
@@ -43,7 +43,7 @@ async def clocks(subject: Subject) -> Outcomes:
         if least > MAX_SKEW_MS or greatest < -MAX_SKEW_MS:
             direction = "ahead of" if least > 0 else "behind"
             near, far = sorted((abs(least), abs(greatest)))
-            what = f"its clock is {near / 1000:.1f} to {far / 1000:.1f} s {direction} that of this host"
+            what = f"its clock is {near / 1000:.1f} to {far / 1000:.1f} s {direction} the clock of this host"
             next_step = "Synchronize both clocks (NTP). Delays, timers, traces and resets by time use them."
             yield warning(str(target), what, next_step)
 

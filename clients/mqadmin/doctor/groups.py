@@ -37,7 +37,8 @@ async def group_online(subject: Subject) -> Outcomes:
 
 
 async def subscriptions(subject: Subject) -> Outcomes:
-    """All members of the group have the same subscriptions: a broker keeps those of the last heartbeat for all."""
+    """All members of the group have the same subscriptions: a broker keeps the subscriptions of the last heartbeat for
+    all."""
     group = _group(subject)
     members = await subject.members(group)
     if members is None:
@@ -129,7 +130,7 @@ def _shown(wanted: frozenset[tuple[str, str, str]]) -> str:
 
 
 async def _offsets(subject: Subject, group: str) -> Mapping[MessageQueue, OffsetWrapper]:
-    """Return the offsets of a group. NotAvailable if it has none."""
+    """Return the offsets of a group. NotAvailable if it has no offsets."""
     try:
         stats = await subject.admin.offsets.progress(group, subject.wanted.topic)
     except (NoRoute, BrokerError) as problem:

@@ -91,7 +91,7 @@ def policy_rows(policies: Sequence[PolicyRow], *, with_brokers: bool) -> Rows:
 async def brokers_of(admin: Admin, cluster: str | None, broker: str | None) -> list[str]:
     """Return the address of the broker, or of all masters and slaves of the cluster; None: of all clusters.
 
-    CommandFailed if there is none, or if both are given.
+    CommandFailed if no broker is registered, or if both are given.
     """
     if broker is not None:
         if cluster is not None:
@@ -205,7 +205,7 @@ def entries_of(acl: AclInfo) -> Iterator[tuple[str, PolicyEntryInfo]]:
 
 
 def subject_argument(text: str) -> str:
-    """Return the subject of a text: that of a user, unless it names another type. Brokers ignore the case of types."""
+    """Return the subject of a text: a user, unless the text names another type. Brokers ignore the case of types."""
     kind, has_type, name = text.partition(":")
     if not has_type:
         return f"{SUBJECT_PREFIX}{text}"

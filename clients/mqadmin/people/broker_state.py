@@ -62,7 +62,7 @@ async def places_of(admin: Admin, cluster: str | None = None) -> list[BrokerPlac
 
 
 async def masters_of(admin: Admin, cluster: str | None = None) -> list[str]:
-    """Return the addresses of the masters. CommandFailed if there is none."""
+    """Return the addresses of the masters. CommandFailed if no master is registered."""
     addresses = list((await admin.masters(cluster)).values())
     if not addresses:
         raise not_found("no master is registered. `mqadmin cluster status` lists the brokers.")
@@ -112,7 +112,7 @@ def state_of(place: BrokerPlace, info: dict[str, str]) -> BrokerState:
 
 
 def number_of(text: str | None) -> float | None:
-    """Return the first number of a text, such as `0.5 0.4 0.3`; None if there is none, or above 64 bits."""
+    """Return the first number of a text, such as `0.5 0.4 0.3`; None without one, or for one above 64 bits."""
     try:
         number = float((text or "").split(" ")[0])
     except ValueError:

@@ -80,7 +80,7 @@ def with_default_watch(arguments: Sequence[str]) -> list[str]:
 async def show(read: Callable[[], Awaitable[R]], *, as_json: bool, watch: float | None = None) -> R:
     """Print a result and return it; with `watch` print it again after each pause of that many seconds.
 
-    The first reading must succeed. A later failure, such as that of a broker that restarts, is a line on stderr.
+    The first reading must succeed. A later failure, for example while a broker restarts, is a line on stderr.
     """
     result: R | None = None
     async for _ in repeated(watch):

@@ -74,7 +74,7 @@ def message_rows(messages: Iterable[MessageRow], empty: str) -> Rows:
 
 
 async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageExt:
-    """Return the message with an offset id or a unique id. CommandFailed if there is none.
+    """Return the message with an offset id or a unique id. CommandFailed if it does not exist.
 
     `topic` None: all topics of applications are searched for a unique id.
     """

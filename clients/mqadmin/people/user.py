@@ -249,7 +249,7 @@ async def _details(admin: Admin, user: str, cluster: str | None, broker: str | N
 
 
 async def _existing(admin: Admin, user: str, cluster: str | None, broker: str | None) -> list[str]:
-    """Return the brokers that have the user. CommandFailed if there is none."""
+    """Return the brokers that have the user. CommandFailed if no broker has it."""
     addresses = await brokers_of(admin, cluster, broker)
     found = await brokers_with(admin, addresses, user)
     if not found:

@@ -2,7 +2,7 @@
 resetMasterFlushOffset, sendMsgStatus, and those that delete files.
 
 For a whole cluster, brokerStatus, getBrokerConfig and updateBrokerConfig go on after the failure of a broker. Each
-failure is a line on stderr; the exit code is that of the first one.
+failure is a line on stderr; the exit code is the code of the first failure.
 """
 
 import re
@@ -202,7 +202,8 @@ async def delete_expired_log(admin: Admin, broker: BrokerAddress = None, cluster
 async def _clean(
     admin: Admin, broker: str | None, cluster: str | None, clean: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Run a clean-up on a broker, on those of a cluster, or on all. RocketMQ's tool prints no end of the line."""
+    """Run a clean-up on a broker, on the brokers of a cluster, or on all brokers. RocketMQ's tool prints no end of the
+    line."""
     if broker is not None:
         addresses = [broker]
     else:

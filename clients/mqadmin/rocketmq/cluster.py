@@ -58,7 +58,7 @@ class _Broker(NamedTuple):
 
 
 def _brokers_of(info: ClusterInfo, cluster: str | None) -> Iterator[_Broker]:
-    """Yield all brokers, or those of a cluster, by their names. CommandFailed if there is no such cluster."""
+    """Yield all brokers, or the brokers of a cluster, by their names. CommandFailed if there is no such cluster."""
     if cluster is not None and cluster not in info.cluster_addr_table:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
         raise not_found(f"no cluster {cluster} is registered. Registered: {known}.")

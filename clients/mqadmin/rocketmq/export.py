@@ -86,7 +86,7 @@ async def export_metadata(
     ] = False,
     with_special: Annotated[bool, typer.Option("-s", "--specialTopic", help="Also retry and DLQ topics.")] = False,
 ) -> None:
-    """Write topics and groups, without those of the system, to metadata.json. Queues of all brokers are added up."""
+    """Write topics and groups, except those of the system, to metadata.json. Queues of all brokers are added up."""
     if broker is not None:
         await _export_broker(admin, broker.strip(), directory, only_topics, only_groups, with_special)
         return

@@ -200,7 +200,7 @@ def _print_event(kind: str, event: TraceEvent) -> None:
 
 
 async def _found(admin: Admin, topic: str, msg_id: str, cluster: str | None) -> MessageExt:
-    """Return the message with an offset id or unique id. CommandFailed if there is none."""
+    """Return the message with an offset id or unique id. CommandFailed if it does not exist."""
     topic = topic.strip()
     message = await admin.messages.find(topic, msg_id, stripped(cluster))
     if message is None:

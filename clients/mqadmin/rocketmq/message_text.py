@@ -1,6 +1,6 @@
 """Messages, queues and results as RocketMQ's classes print them (`toString`), and the fields of one message.
 
-The order of properties is that of the HashMap in which RocketMQ's clients keep them.
+Properties have the order of the HashMap in which RocketMQ's clients keep them.
 """
 
 import codecs
@@ -66,7 +66,7 @@ def body_file_of(message: MessageExt, index: int = 0) -> Path:
 
 
 def charset(name: str) -> str:
-    """Return the name of a charset. CommandFailed if there is none of this name, or it cannot decode every body."""
+    """Return the name of a charset. CommandFailed if no charset has this name, or if it cannot decode every body."""
     try:
         b"\xff".decode(name.strip(), "replace")
         return codecs.lookup(name.strip()).name

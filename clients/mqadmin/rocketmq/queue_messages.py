@@ -263,7 +263,7 @@ async def query_consume_queue(
 
 
 async def _first_master(admin: Admin, topic: str) -> str:
-    """Return the address of the first master of a topic. CommandFailed if it has none."""
+    """Return the address of the first master of a topic. CommandFailed if no master is registered."""
     for data in (await admin.topic_config.route(topic)).broker_datas:
         if MASTER in data.broker_addrs:
             return data.broker_addrs[MASTER]

@@ -159,7 +159,7 @@ async def delete_topic(
 async def update_topic_perm(
     admin: Admin, topic: Topic, perm: Perm, broker: BrokerAddress = None, cluster: ClusterName = None
 ) -> None:
-    """Change a topic's permission. The numbers of queues are those of the first broker of its route."""
+    """Change a topic's permission. The numbers of queues come from the first broker of its route."""
     address, cluster_name = one_of(broker, cluster)
     route = await admin.topic_config.route(topic.strip())
     if not route.queue_datas:
@@ -188,7 +188,7 @@ async def update_topic_perm(
 
 
 def _perm_on_master(route: TopicRouteData, address: str) -> int:
-    """Return the permission on the broker whose master has this address. CommandFailed if there is none."""
+    """Return the permission on the broker whose master has this address. CommandFailed if no master has it."""
     name = next((data.broker_name for data in route.broker_datas if data.broker_addrs.get(MASTER) == address), None)
     if name is None:
         raise not_found(

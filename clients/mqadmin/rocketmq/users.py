@@ -1,7 +1,7 @@
 """Commands about users and policies of RocketMQ 5: createUser to copyUser, createAcl to copyAcl.
 
-The columns are those of RocketMQ's tool, which prints the passwords that a broker returns to super users. A password
-can be given in a file instead of an option, which appears in no list of processes and no history of a shell.
+The columns are the same as in RocketMQ's tool, which prints the passwords that a broker returns to super users. A
+password can be given in a file instead of an option, which appears in no list of processes and no history of a shell.
 """
 
 from collections.abc import Awaitable, Callable

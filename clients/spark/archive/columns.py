@@ -42,7 +42,7 @@ VIEWED: Final = (BODY,) if _can_write_views() else ()
 
 
 def table_schema(viewed: Collection[str]) -> pa.Schema:
-    """Return the schema of tables: that of an archive, with dictionary arrays and views."""
+    """Return the schema of tables: the schema of an archive, with dictionary arrays and views."""
     encoded = {name: pa.dictionary(pa.int32(), pa.string()) for name in _FEW_VALUES}
     kinds = encoded | {name: pa.binary_view() for name in viewed}
     return pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in ARCHIVE_SCHEMA])

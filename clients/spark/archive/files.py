@@ -5,9 +5,10 @@ times lead to few pages; the Bloom filters of `key` and `msgId` exclude the row 
 use them (DuckDB, Spark); bodies are in their own pages, and are read only for the rows found. PyArrow writes Bloom
 filters since version 24; an older one leaves them out.
 
-A file is verified by reading all of it. The checksum of its bytes has to be that of the written ones. Three columns are
-decoded: the number of rows, the position of each row in the log, and the checksum of each body have to be those of the
-log. The other columns are not compared with anything, so that decoding them would show no more than the checksum.
+A file is verified by reading all of it. The checksum of its bytes must equal the checksum of the written bytes. Three
+columns are decoded: the number of rows, the position of each row in the log, and the checksum of each body must agree
+with the log. The other columns are not compared with anything, so that decoding them would show no more than the
+checksum.
 """
 
 import inspect

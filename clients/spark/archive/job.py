@@ -40,7 +40,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, rename="camel"):
-    """The result of a run. Bytes are those of the log and of the files; `missed` are ranges [begin, end) of the log
+    """The result of a run. Bytes are counted in the log and in the files; `missed` are ranges [begin, end) of the log
     that were deleted before they were archived, in all runs."""
 
     ranges: int

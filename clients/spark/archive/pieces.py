@@ -1,7 +1,7 @@
 """The records of a range of the log, in sorted pieces of at most 64 MiB of log and 262,144 records.
 
 A piece is read into one buffer, sorted in memory and becomes one file. So the memory of a task depends neither on the
-size of segments nor on the number of queues, and a file covers a short time. The order within a piece is that of topic,
+size of segments nor on the number of queues, and a file covers a short time. The rows of a piece are ordered by topic,
 queue, queue offset, physical offset. Queue offsets of one queue ascend in the log, so a stable sort by queue suffices;
 only records that are not in a queue (half messages, records of deleted topics) need the full comparison.
 
@@ -65,7 +65,7 @@ class Piece(NamedTuple):
 
 
 class PieceReader:
-    """Reads ranges of one log. The counts are those of the last range: records that are not archived because no
+    """Reads ranges of one log. The counts cover the last range: records that are not archived because no
     consumer could read them (`left_out`), or because they are damaged; store times of all records, 0 without one.
     """
 

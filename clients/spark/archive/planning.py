@@ -59,7 +59,7 @@ class ExaminedStore:
             limit_ms = min(limit_ms, checkpoint_of(self._root).physic_timestamp - _MARGIN_MS)
         ends = _ends(entries)
         found = []
-        later_ms = 0  # store time of the first message after the segment; 0 if there is none
+        later_ms = 0  # store time of the first message after the segment; 0 if no message follows
         for segment in reversed(self.log.segments):
             begin, end = _unarchived(segment, ends), min(segment.end, self.extent.end)
             first_ms = self._time_at(segment.start)
@@ -90,7 +90,7 @@ class ExaminedStore:
         return self.log.end
 
     def check_identity(self, entries: Sequence[Entry], archive: str) -> None:
-        """Raise ArchiveError if the archive is that of another store, or of a later state of this one."""
+        """Raise ArchiveError if the archive belongs to another store, or to a later state of this one."""
         if not entries:
             return
         last = entries[-1]

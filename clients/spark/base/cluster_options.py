@@ -21,7 +21,7 @@ def addresses(value: str) -> str:
 
 
 def cluster_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with the fields `credentials` and `tls` in place of those of CLUSTER_ROWS.
+    """Return the values with the fields `credentials` and `tls` in place of the fields of CLUSTER_ROWS.
 
     A trust or client certificate turns TLS on. Raises ValueError if one of the two keys is missing.
     """
@@ -86,6 +86,6 @@ CLUSTER_ROWS: Final = (
 
 
 def of_cluster(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a source's options for the connection to the cluster: name servers, credentials, TLS."""
+    """Return the source's options for the connection to the cluster: name servers, credentials, TLS."""
     names = {name.lower() for row in CLUSTER_ROWS for name in row.names}
     return {name: value for name, value in options.items() if name.lower() in names}

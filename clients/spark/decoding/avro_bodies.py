@@ -4,7 +4,7 @@
     single-object    C3 01, fingerprint of the writer schema (8 bytes, little-endian CRC-64-AVRO), datum
     registry         00, id of the writer schema (4 bytes, big-endian), datum
 
-The columns are those of the reader schema. A datum of another writer schema is resolved to it by Avro's rules: fields
+The reader schema defines the columns. A datum of another writer schema is resolved to it by Avro's rules: fields
 that the writer lacks get the reader's defaults, fields that the reader lacks are skipped, numbers are promoted. Spark's
 own Avro decoder is a separate jar and resolves no registry; fastavro comes with the extra `avro`.
 """

@@ -14,7 +14,7 @@ writers, if Avro can resolve them to the columns.
 
 fastavro's compiled reader does not limit its recursion: a body of some thousand nested records, of a writer with a
 recursive schema, would overflow the stack and end the process. Such writers are read by fastavro's reader in Python,
-which raises RecursionError. The depth of other bodies is that of their schema.
+which raises RecursionError. Other bodies are as deep as their schema.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""From fastavro's values to those of the columns: members of unions, and UUIDs.
+"""From fastavro's values to the columns' values: members of unions, and UUIDs.
 
     union of several types    {"member1": value}: the column is a struct with a nullable field for each type but null,
                               as Spark's own Avro reader makes it
@@ -40,7 +40,7 @@ _KINDS: Final[Sequence[tuple[type, tuple[str, ...]]]] = (
     (UUID, ("uuid",)),
     (list, ("array",)),
 )
-"""Python's types, and those of Avro that have such values, in the order in which they are tried."""
+"""Python's types, and the Avro types that have such values, in the order in which they are tried."""
 
 
 class Conversion(NamedTuple):

@@ -2,13 +2,13 @@
 
     00    id of the writer's schema (4 bytes, big-endian)    indexes of the message in that schema    message
 
-The indexes of a message are its number in the file. Those of a nested message are the indexes of the outer message,
-then its number in there. Like Java's serializer, they do not count the hidden messages of map entries. They are zigzag
-varints after their count; `00` means the first message of the file, [0].
+The indexes of a message are its number in the file. The indexes of a nested message are the indexes of the outer
+message, then its number in there. Like Java's serializer, they do not count the hidden messages of map entries. They
+are zigzag varints after their count; `00` means the first message of the file, [0].
 
 Readers decode Protobuf by field numbers, so the schema of the id is not needed. But a topic may have messages of
-several types, and bytes of another type may parse: the indexes must be those of the expected message in the descriptor
-set.
+several types, and bytes of another type may parse: the indexes must be the indexes of the expected message in the
+descriptor set.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ Indexes = tuple[int, ...]
 
 
 class NoHeader(Exception):
-    """The body has no header, or that of another message."""
+    """The body has no header, or the header of another message."""
 
 
 def indexes_of(descriptor: Any) -> Indexes:

@@ -144,7 +144,7 @@ def line(rows: pa.Table) -> str:
 
 
 def names_of(groups: str | None) -> list[str] | None:
-    """Return the names of a comma list. Raises NotStarted if it has none."""
+    """Return the names of a comma list. Raises NotStarted for an empty list."""
     if groups is None:
         return None
     names = [name.strip() for name in groups.split(",") if name.strip()]

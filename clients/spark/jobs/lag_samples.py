@@ -37,7 +37,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """`brokerOffset`: offset of the next message. `consumerOffset`: the committed offset. `lastConsumedAt`: store time of
-the last consumed message; null if there is none."""
+the last consumed message; null if none was consumed."""
 
 log = logging.getLogger(__name__)
 

@@ -89,7 +89,7 @@ def pick(rows: DataFrame, topic: str, limit: int = MAX_PICKED) -> Picked:
 
 
 def read_picked(directory: Path) -> Picked | None:
-    """Return the letters of the redrive in a directory; None if there is none. Raises NotStarted."""
+    """Return the letters of the redrive in a directory, or None. Raises NotStarted."""
     path = directory / PICKED
     try:
         return msgspec.json.decode(path.read_bytes(), type=Picked)

@@ -3,9 +3,9 @@
     --backfill broker-a=/backup/store     format("rocketmq-store"), to the end of the log
     without it                            format("rocketmq"), from the offsets in the same checkpoint
 
-The table, the columns and the decoding are those of the pipeline, and each batch appears once, as in every run. The
-hand-over is the checkpoint: clients/spark/store/store_stream.py writes the broker's next offsets to it. If it is lost,
-a Delta or Iceberg table hands over: it has the same offsets (clients/spark/tables/batch_offsets.py).
+The table, the columns and the decoding are the same as in the pipeline, and each batch appears once, as in every run.
+The hand-over is the checkpoint: clients/spark/store/store_stream.py writes the broker's next offsets to it. If it is
+lost, a Delta or Iceberg table hands over: it has the same offsets (clients/spark/tables/batch_offsets.py).
 """
 
 from collections.abc import Mapping

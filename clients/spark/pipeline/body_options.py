@@ -41,9 +41,7 @@ JsonSchema = Annotated[
 ]
 AvroSchema = Annotated[
     str | None,
-    typer.Option(
-        "--avro-schema", metavar="FILE|URL", help="Bodies are Avro data; the columns are those of this schema."
-    ),
+    typer.Option("--avro-schema", metavar="FILE|URL", help="Bodies are Avro data; this schema defines the columns."),
 ]
 AvroWriterSchema = Annotated[
     list[str] | None,

@@ -310,7 +310,7 @@ def stop_complete(queries: Sequence[StreamingQuery], target: Target) -> Stalled 
 
 def is_complete(query: StreamingQuery, target: Target) -> bool:
     """Return whether a query has read up to the target. Raises Stalled."""
-    last = query.lastProgress  # before the status, which then is that of the next batch
+    last = query.lastProgress  # before the status, which then belongs to the next batch
     progress = None if last is None else json.loads(last.json)
     return target.is_complete(str(query.name), progress, has_data=bool(query.status["isDataAvailable"]))
 

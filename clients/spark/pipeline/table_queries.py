@@ -42,7 +42,7 @@ BAD_ROWS: Final = "bad-rows"
 FIRST_BATCH: Final = "firstBatch"
 
 Messages = Callable[[Mapping[str, str]], DataFrame]
-"""Return the messages, read with these options in addition to those of the job."""
+"""Return the messages, read with these options in addition to the job's options."""
 
 
 class NamedWriter(NamedTuple):

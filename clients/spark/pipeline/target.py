@@ -48,7 +48,7 @@ class Target:
     def is_complete(self, query: str, progress: Mapping[str, Any] | None, *, has_data: bool) -> bool:
         """Return whether a query has read everything. Raises Stalled.
 
-        `progress` is that of the last batch; `has_data`: whether Spark has planned another batch since then.
+        `progress` is the progress of the last batch; `has_data`: whether Spark has planned another batch since then.
         """
         now = self._clock()
         begin = self._begins.get(query)

@@ -25,7 +25,7 @@ BATCH_BYTES: Final = 16 << 20
 
 
 class ArchiveFile(NamedTuple):
-    """A file with its place in the order: broker, first physical offset. `rows`: those of `groups`."""
+    """A file with its place in the order: broker, first physical offset. `rows`: the rows of `groups`."""
 
     broker: str
     first: int

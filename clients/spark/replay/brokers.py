@@ -50,7 +50,7 @@ class Brokers:
             await self._client.leave_as_producer(self._group)
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the writable queues of a topic, sorted. NoRoute if there is none."""
+        """Return the writable queues of a topic, sorted. NoRoute if it has no writable queue."""
         queues = (await self._client.routes.find(topic)).publish_queues
         if not queues:
             raise NoRoute(f"topic {topic} has no queue to write to: check its permission", topic=topic)

@@ -1,9 +1,9 @@
 """The properties that the copy of a message keeps, and the mark that names its origin.
 
 A copy has the body, the flag and the compression of the old message, and all of its properties except those that make a
-broker or a client act (`copied_properties.py`). So keys, tags, sharding key and unique id (UNIQ_KEY) are those of the
-old message, and a copy is neither delayed nor half of a transaction nor a retry. Its born time and host, store time and
-store host are new.
+broker or a client act (`copied_properties.py`). So keys, tags, sharding key and unique id (UNIQ_KEY) are the same as in
+the old message, and a copy is neither delayed nor half of a transaction nor a retry. Its born time and host, store time
+and store host are new.
 
 The mark, the property REPLAYED_FROM, is `<replay id>:<topic>:<broker>:<queue>:<offset>` of the old message. A replay
 that was killed reads the marks at the ends of its target queues, and so finds the copies that arrived.
@@ -49,7 +49,8 @@ def mark_prefix(replay_id: str, topic: str, broker_name: str, queue_id: int) -> 
 
 
 def kept_properties(stored: bytes, prefix: bytes, offset: int) -> bytes:
-    """Return the property string of a copy. `stored`: that of the old message; `prefix`: from `mark_prefix`."""
+    """Return the property string of a copy. `stored`: the property string of the old message; `prefix`: from
+    `mark_prefix`."""
     entries = [entry for entry in stored.split(_END) if entry and entry.partition(_NAME_END)[0] not in _DROPPED]
     entries += (b"%b%d" % (prefix, offset), b"")
     return _END.join(entries)

@@ -128,9 +128,9 @@ class Journal:
 
     @classmethod
     def open(cls, directory: Path, new: Saved, targets: Targets) -> "Journal":
-        """Return the journal of the replay in the directory; of `new` if there is none. Raises JournalError, OSError.
+        """Return the journal of the replay in the directory; of `new` if it has none. Raises JournalError, OSError.
 
-        JournalError if another process runs the replay, or if its definition differs from that of `new`.
+        JournalError if another process runs the replay, or if its definition differs from the definition of `new`.
         """
         (directory / MAP).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -9,8 +9,8 @@ queue from the last known copy on, until no copy of this replay has appeared for
 same first. A broker that stores a request later than `settle_s` after its connection has ended would cause a double;
 RocketMQ's brokers drop requests that wait for longer than 200 ms (`waitTimeMillsInSendQueue`).
 
-With a delay level, a sender's queue is that of the level (SCHEDULE_TOPIC_XXXX), where the broker holds copies for all
-queues; otherwise it is the new queue itself.
+With a delay level, a sender's queue is the queue of the level (SCHEDULE_TOPIC_XXXX), where the broker holds copies for
+all queues; otherwise it is the new queue itself.
 """
 
 import asyncio
@@ -249,7 +249,7 @@ class QueueSender:
         return count
 
     def _record_found(self, messages: Sequence[MessageExt]) -> int:
-        """Record those of the messages that this replay sent; return their number."""
+        """Record the messages that this replay sent; return their number."""
         found = [
             Found(message, origin)
             for message in messages

@@ -43,8 +43,9 @@ POLL_S: Final = 0.2
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What to send again, and where. `rate`: messages a second, None: as fast as possible.
 
-    `cluster` is that of the new topics; only a dry run needs none. `directory` keeps the state and the map of offsets.
-    `group` names the producer, and the consumer that reads the ends of the new queues when a replay is resumed.
+    `cluster` is the cluster of the new topics; only a dry run needs none. `directory` keeps the state and the map of
+    offsets. `group` names the producer, and the consumer that reads the ends of the new queues when a replay is
+    resumed.
     """
 
     source: Source

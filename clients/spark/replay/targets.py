@@ -64,7 +64,8 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         return next((topic for name in self.naming if (topic := property_value(properties, name))), None)
 
     def held_in(self, queue: MessageQueue) -> MessageQueue:
-        """Return the queue in which the broker first stores a copy for `queue`: with a delay, that of the level."""
+        """Return the queue in which the broker first stores a copy for `queue`: with a delay, the queue of the
+        level."""
         if not self.delay_level:
             return queue
         return MessageQueue(SystemTopic.SCHEDULE, queue.broker_name, self.delay_level - 1)

@@ -135,7 +135,7 @@ class Ledger:
         await self._producer.stop()
 
     async def last_batch(self, query: str) -> int:
-        """Return the last committed batch of a query; NOTHING if there is none. Raises the errors of
+        """Return the last committed batch of a query, or NOTHING. Raises the errors of
         `Client.request`."""
         await self._read()
         entries = [log.known[query] for log in self._logs.values() if query in log.known]

@@ -230,7 +230,7 @@ def _link(options: SinkOptions) -> Link:
 
 
 def last_batch(options: SinkOptions, query: str) -> int:
-    """Return the last batch of a query in the ledger; -1 if there is none. Raises WriteFailed."""
+    """Return the last batch of a query in the ledger; -1 if the ledger has no batch of it. Raises WriteFailed."""
     link = _link(options)
     limit = link.retry_limits[options.ledger_topic]
     found = _of_the_ledger(options, "read", lambda: link.ledger.last_batch(query), limit)

@@ -194,7 +194,7 @@ class RowRequests:
 async def writable_queues(
     producer: Producer, topic: str, limit: RetryLimit, on_repeat: Callable[[], None] = lambda: None
 ) -> Sequence[MessageQueue]:
-    """Return the writable queues of a topic, or those of its first message if it can be created; at least one.
+    """Return the writable queues of a topic, or the queues for its first message if it can be created; at least one.
 
     Raises SendFailed.
     """

@@ -38,7 +38,7 @@ else:
 
 
 class RocketMqSource(DataSource):
-    """Messages as rows; the columns are those of clients/arrow/schema.py."""
+    """Messages as rows, with the columns of clients/arrow/schema.py."""
 
     @classmethod
     def name(cls) -> str:

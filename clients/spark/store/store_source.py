@@ -35,7 +35,7 @@ else:
 
 
 class RocketMqStoreSource(DataSource):
-    """Messages of a store directory; the columns are those of clients/arrow/schema.py."""
+    """Messages of a store directory, with the columns of clients/arrow/schema.py."""
 
     @classmethod
     def name(cls) -> str:

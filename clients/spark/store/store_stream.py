@@ -119,7 +119,7 @@ class StoreStreamReader(DataSourceStreamReader):
     def _begin(self, offset: Offset) -> int:
         if offset.ends and not offset.logs:
             raise OptionError(
-                "rocketmq-store: the checkpoint is that of a stream which already reads from brokers; a store can only "
+                "rocketmq-store: the checkpoint belongs to a stream that already reads from brokers; a store can only "
                 "come before it: use a new checkpoint and a new table"
             )
         return offset.logs.get(self._broker, self._store().begin)

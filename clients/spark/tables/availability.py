@@ -46,7 +46,7 @@ class Engine(Enum):
 
 
 def session_settings(table_format: TableFormat, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings with which a session for a format starts; `conf` are those of the user.
+    """Return the settings with which a session for a format starts; `conf` are the user's settings.
 
     Spark ignores an extension whose jar is missing, with a warning.
     """

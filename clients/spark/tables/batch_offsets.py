@@ -13,7 +13,7 @@ path is kept. Its size is about 30 bytes for each queue.
 Why there is no gap and no double. Spark runs the batches of a query one after the other, and starts a batch when the
 one before it is in both tables. Let n be the last batch whose offsets are in the table.
 
-1. All batches before n are in both tables: the offsets of n replace those of n - 1 only after n has begun.
+1. All batches before n are in both tables: the offsets of n replace the offsets of n - 1 only after n has begun.
 2. No batch after n is in a table: a batch adds rows after, or together with, its offsets.
 3. So only n is in doubt. Each table has the marks of its batches (marks.py), and shows whether it contains n.
 
@@ -107,7 +107,7 @@ def offsets_from(metadata: str | None, checkpoint: str) -> BatchOffsets | None:
 
 
 def _checked(offsets: BatchOffsets) -> BatchOffsets:
-    """Return the offsets. Raises ValueError if they have another shape than those of a checkpoint."""
+    """Return the offsets. Raises ValueError if they do not have the shape of a checkpoint's offsets."""
     for offset in (offsets.start, offsets.end):
         try:
             Offset.of(offset)

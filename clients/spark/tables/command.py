@@ -96,7 +96,7 @@ def expire(
 
 @contextmanager
 def reporting_tables() -> Iterator[None]:
-    """Turn errors of tables into those of commands."""
+    """Turn errors of tables into errors of commands."""
     try:
         yield
     except Unavailable as error:

@@ -76,7 +76,7 @@ class DataFileWriter:
         self._paths: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch; its columns are those of the table, in the table's order."""
+        """Write a batch; it has the columns of the table, in the table's order."""
         columns = [
             column.cast(field.type) if column.type != field.type else column
             for column, field in zip(batch.columns, self._schema, strict=True)

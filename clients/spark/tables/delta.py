@@ -6,7 +6,7 @@ application. The identifiers outlast the expiry of files (`VACUUM`), unless the 
 `delta.setTransactionRetentionDuration` is set; then they end with it.
 
 The offsets of a batch (batch_offsets.py) are the `userMetadata` of its commit, not a table property: a commit that
-changes properties makes concurrent ones fail, such as those of OPTIMIZE.
+changes properties makes concurrent commits fail, such as the commits of OPTIMIZE.
 
 Delta checks the identifier against the table's log, which it replays for each batch, by default in 50 tasks. Most of
 them are empty, and starting them takes longer than the replay. So the session gets one task for each of its cores.

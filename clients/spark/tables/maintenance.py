@@ -5,7 +5,7 @@
 A session of Spark is started only where it is needed. PyIceberg works without: it opens an Iceberg table unless a
 session could have Iceberg's jar (`spark.jars...` in --conf, or spark-submit).
 
-Iceberg tables whose files belong to others are refused: those of `mqspark-archive`, whose files are the archive, and
+Iceberg tables whose files belong to others are refused: tables of `mqspark-archive`, whose files are the archive, and
 those with `gc.enabled=false`. An expiry would delete files that the owner needs.
 """
 

@@ -64,7 +64,7 @@ class OffsetLog:
 
 
 def last_number(directory: HadoopPath) -> int | None:
-    """Return the largest batch of the files `12` or `12.compact` in a directory; None if there is none."""
+    """Return the largest batch of the files `12` or `12.compact` in a directory, or None."""
     if not directory.exists():
         return None
     names = (file.path.name.removesuffix(".compact") for file in directory.files())

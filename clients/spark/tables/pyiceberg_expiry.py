@@ -1,7 +1,7 @@
 """Expiry of snapshots of an Iceberg table by PyIceberg, in this process, without Spark.
 
     1. marks of batches are copied to table properties (marks.py)
-    2. snapshots older than a time are removed from the table; the current one and those of branches and tags stay
+    2. snapshots older than a time are removed from the table; the current one and snapshots of branches and tags stay
     3. files that only these snapshots used are deleted: PyIceberg itself deletes none
 
 The files are chosen by the table's metadata after step 2: no snapshot that is left refers to them, and none can be made

@@ -4,7 +4,7 @@
     driver    one commit: all DataFiles of the batch, its mark in the summary, its mark and its offsets in properties
 
 The driver handles metadata only. Files of failed attempts are not committed, so no reader sees them; files of tasks
-that ended with an error are deleted, those of killed processes stay. A commit that conflicts with another writer is
+that ended with an error are deleted, files of killed processes stay. A commit that conflicts with another writer is
 repeated by PyIceberg; its rows are not written again.
 """
 

@@ -13,7 +13,7 @@ class MaintenanceError(Exception):
 
 
 class Compacted(msgspec.Struct, frozen=True, rename="camel"):
-    """Files that a compaction replaced and wrote; the bytes are those of the replaced files."""
+    """Files that a compaction replaced and wrote; the bytes are the size of the replaced files."""
 
     files_before: int
     files_after: int

@@ -209,7 +209,7 @@ _BUILDERS: Final[dict[type, Callable[[Builder, AnyValue], Value]]] = {
 
 
 def constant_of(node: Node) -> AnyValue:
-    """Return the value of a literal, including its signs; None if there is none or if it depends on the message."""
+    """Return the value of a literal, including its signs; None if it has no value or depends on the message."""
     if isinstance(node, Literal):
         return encoded(node.value) if isinstance(node.value, str) else node.value
     if isinstance(node, Negated) and type_of(node) in NUMBERS:

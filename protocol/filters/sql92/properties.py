@@ -13,7 +13,7 @@ NAME_END: Final = b"\x01"
 _ENTRY_END_BYTE: Final = 2
 
 Find = Callable[[Any], bytes | None]
-"""`(result of enclosed or entries_of)` -> the value, None if there is none"""
+"""`(result of enclosed or entries_of)` -> the value; None if the property is missing"""
 
 _join: Final = b"".join
 

@@ -79,7 +79,7 @@ def test_a_clock_that_differs_is_found(cluster: ScriptedCluster, shift_s: int, d
     cluster.runtime["bootTimestamp"] = str(time.time_ns() // 1_000_000 + shift_s * 1000)
     (finding,) = cluster.findings()
     assert finding[:2] == ("warning", "clocks")
-    assert finding[2].endswith(f"s {direction} that of this host")
+    assert finding[2].endswith(f"s {direction} the clock of this host")
 
 
 def test_the_difference_of_clocks_includes_the_resolution_and_the_request() -> None:
