@@ -215,7 +215,7 @@ def test_a_send_like_the_last_permitted_one_is_checked_like_the_first(tmp_path: 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
 def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: Path, dialect: int) -> None:
-    """Also of sends like the last permitted one, which are verified in one step, and after changed rules."""
+    """The same holds for sends like the last permitted one, verified in one step, and after changed rules."""
     it = Fixture(tmp_path, strict=True)
     gate = Gate(it.control)
     send = {"a": "PG", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "UNIQ_KEY\x01A\x02"}

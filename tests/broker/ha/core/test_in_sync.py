@@ -83,7 +83,7 @@ def test_a_lost_store_is_replaced_at_once_in_one_change() -> None:
 
 
 def test_a_set_below_the_minimum_grows_without_a_wait() -> None:
-    """A new group has one store; the first follower that has all committed bytes makes it whole."""
+    """A new group has one store in sync; the first follower that has all committed bytes completes the set."""
     one = progresses()
     one.acknowledged("b", 0, 0, 3)
     assert wanted(one, 3, in_sync="a", may_join="b") == "ab"

@@ -115,7 +115,7 @@ class Trial:
 @pytest.mark.parametrize("is_sync", [True, False])
 @pytest.mark.parametrize("kind", ["none", "classic", "link"])
 def test_every_commit_gets_the_status_that_the_rules_require(kind: str, is_sync: bool) -> None:
-    """At every step; and at the moment at which a commit is settled, its status is the one that the rules give."""
+    """Each commit has an allowed status at every step, and is settled with the status that the rules give."""
     for seed in range(rounds(400)):
         trial = Trial(Random(f"{kind} {is_sync} {seed}"), kind, is_sync=is_sync)
         for _ in range(40):
