@@ -283,7 +283,7 @@ OURS: Final = rows(
         "skylark_quota_keys_evicted_total",
         COUNTER,
         "scope",
-        "Clients, accounts and topics removed early, because there were too many of them.",
+        "Clients, accounts and topics removed before their quotas were unused again, because there were too many.",
     ),
     ("skylark_audit_entries_total", COUNTER, "", "Entries written to the audit log."),
     ("skylark_audit_lost_total", COUNTER, "", "Entries lost, because the audit log could not be written in time."),
