@@ -1,8 +1,8 @@
 """Runs of queue units whose records can be sent straight from one segment, without a check of each record.
 
-A run is computed once for many units, and serves the pulls of the next messages and of those after them. A pull then
-takes its records without an object per record. In the compiled version (protocol/compiled/gather.py) one object
-contains the positions of all records of a pull; the pure-Python version has a view of each record.
+A run is computed once for many units, and serves the next pulls, too. A pull then takes its records without an object
+per record. In the compiled version (protocol/compiled/gather.py) one object contains the positions of all records of a
+pull; the pure-Python version has a view of each record.
 
 Units are defined in protocol/disk.py.
 """

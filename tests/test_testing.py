@@ -1,4 +1,4 @@
-"""The pytest plugin, in a project that uses it."""
+"""The pytest plugin works in a project that uses it."""
 
 import subprocess
 import sys

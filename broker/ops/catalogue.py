@@ -259,7 +259,7 @@ OURS: Final = rows(
         "skylark_registrations_refused_total",
         COUNTER,
         "reason",
-        "Registrations refused by the name server: of another's `host`, of `size`, `first` and incomplete.",
+        "Registrations refused: from another `host`, above a limit (`size`), or `first` and incomplete.",
     ),
     (
         "skylark_open_without_account",

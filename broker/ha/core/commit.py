@@ -39,7 +39,7 @@ class CommitRule:
     def has_committed(self, store_id: str) -> bool:
         """Return whether a store certainly has all committed bytes, which it needs to be added to the set.
 
-        `committed` may be lower than what the leader before has committed, all of which is before the epoch record.
+        `committed` may be lower than the previous leader's committed offset, which is before the epoch record.
         """
         return self._synced.get(store_id, -1) >= max(self.committed, self._term_end)
 
