@@ -52,8 +52,8 @@ RESTORE_HELP: Final = """
 Make a store in an empty directory from the backup in DIR; a broker can start on it.
 
 --until ends the log after the last record that was stored by a time, or that ends by a byte of the log. Topics, groups
-and offsets come from the newest state in the backup that is not later; what is missing is printed. Of the broker's
-settings messageDelayLevel, timerPrecisionMs and the sizes of queue and index files are used.
+and offsets come from the newest state in the backup that is not later; the command prints what is missing. It uses
+these settings of the broker: messageDelayLevel, timerPrecisionMs, and the sizes of queue and index files.
 
 Examples:\n
   mqbroker store restore /backup/broker-a --to /data/store\n

@@ -43,8 +43,8 @@ from skylarkmq.broker.store_tool.command_line import (
 
 ROWS_OF_A_TABLE: Final = 50
 SIZES_HELP: Final = """
-Segment and index sizes are detected from the files; -c and --set override them with the broker's settings. Of the
-other settings messageDelayLevel and messageIndexEnable are used.
+Segment and index sizes are detected from the files; -c and --set override them with the broker's settings. The only
+other settings that are used are messageDelayLevel and messageIndexEnable.
 """
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store directory (storePathRootDir).")]
@@ -84,8 +84,8 @@ Examples:\n
 """
 
 REPAIR_HELP: Final = f"""
-Rebuild queues and index from the log, which is not changed. The old ones are kept beside them. No broker may be
-running.
+Rebuild queues and index from the log, which is not changed. The old files are kept beside the new ones. No broker may
+be running.
 
 Damage of the log itself cannot be repaired: it is reported, and the exit code is 1.
 {SIZES_HELP}

@@ -37,8 +37,8 @@ mqbench = typer.Typer(
 PRODUCE_HELP: Final = """
 Send messages, many in flight, and measure sends per second and their latency.
 
-With --rate, each message has a due time. Its latency counts from there, even if the broker was too slow for the message
-to leave on time. Without --rate, latencies show an overloaded broker: compare latencies at a fixed rate.
+With --rate, each message has a due time. Its latency counts from this time, even if the broker was too slow for the
+message to leave on time. Without --rate, latencies show an overloaded broker: compare latencies at a fixed rate.
 
 Examples:\n
   mqbench produce 127.0.0.1:10911\n

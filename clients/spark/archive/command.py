@@ -36,8 +36,8 @@ Archive old segments of a broker's log as Parquet files, one row for each messag
 
 STORE is the broker's storePathRootDir; a broker may be running on it. ARCHIVE is a directory, or a URI such as
 s3://bucket/archive. A segment is archived once its newest message is older than --older-than. With archiveHold=true the
-broker deletes a segment only after that. Run the job regularly, for example every hour: each run continues where the
-last one ended, however it ended.
+broker deletes a segment only after it is archived. Run the job regularly, for example every hour: each run continues
+where the previous run ended, even if that run was interrupted.
 
 Examples:\n
   mqspark-archive /data/store /archive -b broker-a\n

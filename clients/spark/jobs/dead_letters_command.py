@@ -38,7 +38,7 @@ Group dead letters by reason, key, tag, topic or a property, and show samples of
 
 --where and --pick select letters: by a condition on their columns, and by the names of groups. --redrive sends the
 selected letters again, each once, to the topics that they came from: all consumer groups of these topics receive them.
-The same command resumes a redrive after any kind of end.
+The same command resumes a redrive after any interruption.
 
 Examples:\n
   mqspark-dead-letters -n 127.0.0.1:9876 --group billing\n

@@ -51,7 +51,8 @@ CLUSTER_OPTIONS: Final = options.Table(NAME, ClusterOptions, CLUSTER_ROWS, assem
 SAMPLE_HELP: Final = """
 Record the lag of consumer groups in a Parquet table: each group, topic and queue at each sample.
 
-Samples are appended in complete files. The process holds up to --append-every of them in memory; a signal writes them.
+Samples are appended in complete files. The process keeps the samples of up to --append-every in memory; on a signal it
+writes them.
 
 Examples:\n
   mqspark-lag sample -n 127.0.0.1:9876 -o lag --once\n

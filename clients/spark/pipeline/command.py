@@ -3,7 +3,7 @@
     arguments -> Job -> check of cluster and topics -> Spark session -> queries -> progress until they end
 
 The session is the one that `spark-submit` prepared, or a local one. Progress goes to stderr, one line for each batch.
-SIGTERM and SIGINT stop the queries after the current batch. The same command resumes after any kind of end.
+SIGTERM and SIGINT stop the queries after the current batch. The same command resumes after any interruption.
 
 Exit codes: 0 finished, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
 """

@@ -38,7 +38,7 @@ HELP: Final = """
 Send messages of an archive, a store directory or live topics again, each once, in the order of each queue.
 
 Copies keep body, keys, tags, unique id and the properties of the producer. DIRECTORY gets the map from old to new
-offsets (DIRECTORY/map/*.parquet) and the state: the same command resumes after any kind of end.
+offsets (DIRECTORY/map/*.parquet) and the state: the same command resumes after any interruption.
 
 Examples:\n
   mqspark-replay replay-1 -n 127.0.0.1:9876 --archive /archive -t Orders\n
