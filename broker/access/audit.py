@@ -58,7 +58,7 @@ SHORT_SENDS: Final = frozenset(
 )
 REQUEST_NAMES: Final[Mapping[int, str]] = {code: code.name for code in RequestCode}
 ACCOUNT_CODES: Final = frozenset((*range(50, 55), *range(3001, 3011)))
-"""Requests for accounts and permissions, reading ones included: those of RocketMQ 4.9, then those of 5.3."""
+"""Requests for accounts and permissions, including reads: RocketMQ 4.9's, then 5.3's."""
 SECRET_REMARKS: Final = frozenset((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,))
 """Requests whose remark may contain a secret key: RocketMQ's remark for a key that is too short does."""
 ROUTINE_CODES: Final = frozenset((RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT))

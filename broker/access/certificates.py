@@ -39,7 +39,7 @@ class CertificateAccounts:
         return self.account_with(source.certificate_subject)
 
     def account_with(self, subject: str | None) -> str | None:
-        """Return the account of a certificate with this subject; None if there is none."""
+        """Return the account of a certificate with this subject, or None."""
         return None if subject is None else self._accounts.get(subject)
 
 

@@ -13,7 +13,7 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of access control. Whitelists are request codes between commas."""
 
     acl_enable: bool = False  # access control of RocketMQ 4.9: plain_acl.yml and acl/*.yml
-    acl_strict: bool = True  # with it, requests that RocketMQ 4.9 leaves unchecked and that change anything are checked
+    acl_strict: bool = True  # also check requests that RocketMQ 4.9 leaves unchecked and that change anything
     acl_config_dir: Path = Path("conf")  # its directory; default: that of broker.conf, else storePathRootDir/conf
     authentication_enabled: bool = False  # authentication of RocketMQ 5.3
     authorization_enabled: bool = False  # authorization of RocketMQ 5.3
@@ -27,21 +27,21 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
 class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Quotas; 0: no quota. A client is an IP address. All settings are ours."""
 
-    quota_client_requests_per_second: int = 0  # of one client
+    quota_client_requests_per_second: int = 0  # requests of one client per second
     quota_client_bytes_in_per_second: int = 0  # bodies and header fields of requests
-    quota_client_bytes_out_per_second: int = 0  # everything that is written to its connections
-    quota_client_connections: int = 0  # at a time
-    quota_client_parked_pulls: int = 0  # at a time
-    quota_account_requests_per_second: int = 0  # of one account
+    quota_client_bytes_out_per_second: int = 0  # all bytes written to the client's connections
+    quota_client_connections: int = 0  # connections of one client at a time
+    quota_client_parked_pulls: int = 0  # parked pulls of one client at a time
+    quota_account_requests_per_second: int = 0  # requests of one account per second
     quota_account_bytes_in_per_second: int = 0  # bodies and header fields of requests
-    quota_account_bytes_out_per_second: int = 0  # everything that is written to its connections
-    quota_account_connections: int = 0  # at a time
-    quota_account_topics: int = 0  # that exist and were created by the account
-    quota_account_groups: int = 0  # that exist and were created by the account
+    quota_account_bytes_out_per_second: int = 0  # all bytes written to the account's connections
+    quota_account_connections: int = 0  # connections of one account at a time
+    quota_account_topics: int = 0  # existing topics that the account has created
+    quota_account_groups: int = 0  # existing groups that the account has created
     quota_topic_requests_per_second: int = 0  # sends and pulls
     quota_topic_bytes_in_per_second: int = 0  # sends and pulls
     quota_topic_bytes_out_per_second: int = 0  # records in responses to pulls
-    quota_burst_mills: int = 200  # how long a quota per second may be unused and then be used at once
+    quota_burst_mills: int = 200  # an unused quota accumulates for this time, and may then be used at once
     quota_max_wait_mills: int = 1_000  # a request that would wait longer is refused
 
 
@@ -50,8 +50,8 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     audit_log: Path | None = None  # a file, or `journald`; None: no audit log
     audit_log_max_bytes: int = 64 << 20  # a file of this size is renamed, and a new one begins
-    audit_log_files: int = 8  # the current one included; the oldest is deleted
-    audit_sample_one_in: int = 0  # one in so many requests that change nothing is recorded; 0: none of them
+    audit_log_files: int = 8  # number of files, including the current one; the oldest is deleted
+    audit_sample_one_in: int = 0  # one in this many requests that change nothing is recorded; 0: none
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ def initial_user(config: AccessConfig) -> Credentials | None:
 
 
 def inner_client_credentials(config: AccessConfig) -> Credentials | None:
-    """Return `innerClientAuthenticationCredentials`: those of the broker as a client of other brokers and of name
+    """Return `innerClientAuthenticationCredentials`: the broker's own, as a client of other brokers and of name
     servers. Raises StartError if they are invalid."""
     text, key = config.inner_client_authentication_credentials, "innerClientAuthenticationCredentials"
     return Credentials.parse(text, key, "accessKey", "secretKey")
@@ -104,7 +104,7 @@ def check_access(config: AccessConfig) -> None:
         )
     if config.migrate_auth_from_v1_enabled and not config.authentication_enabled:
         raise StartError(
-            "migrateAuthFromV1Enabled=true: expected authenticationEnabled=true, without it there are no users"
+            "migrateAuthFromV1Enabled=true: expected authenticationEnabled=true, because there are no users without it"
         )
     initial_user(config)
     inner_client_credentials(config)

@@ -1,4 +1,4 @@
-"""The accounts that may log in to the console: those of the daemon, with their secrets as passwords.
+"""The accounts that may log in to the console: the daemon's accounts, with their secrets as passwords.
 
 Super users, `admin: true` accounts of RocketMQ 4.9, and the accounts of `accountsFile` may act; all others may read.
 """

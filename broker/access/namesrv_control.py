@@ -6,7 +6,7 @@ among them. An account is proven by the signature of the request or, if it is no
 its connection. Without `namesrvAuth` no account is needed; one that is verified may change the cluster from outside
 `adminAllowedNetworks`.
 
-The accounts are those of `accountsFile`, and for the name server in a broker's process also the broker's own and those
+The accounts come from `accountsFile`, and for the name server in a broker's process also the broker's own and those
 of its access control, which then also checks permissions.
 """
 

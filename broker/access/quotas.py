@@ -10,7 +10,7 @@ A waiting request takes its tokens at once (`_reserved`), so later requests cann
 wait, and then served without another check of the buckets.
 
 Bytes sent are known only after a response. They are taken when the next request of the connection arrives, or when it
-is closed; those of a topic when the group pulls again. Until the level is positive again, requests wait.
+is closed; the bytes of a topic when the group pulls again. Until the level is positive again, requests wait.
 
 Source: docs/reference/behaviour.md, "Quotas".
 """

@@ -4,7 +4,7 @@
         broker.namesrv                      "127.0.0.1:41233"
 
 Ports are free ones of the loopback address, all files are below the directory, and segments are small, so the broker
-is ready at once. Settings are those of `mqbroker`, by RocketMQ's names.
+is ready at once. Settings are the same as for `mqbroker`, by RocketMQ's names.
 """
 
 import asyncio

@@ -222,7 +222,7 @@ class EndTransactionProcessor:
 
 
 def _ids_match(header: EndTransactionHeader, half: HalfMessage) -> bool:
-    """Return whether the ids in a request, if it has any, are those of this half message.
+    """Return whether the ids in a request, if it has any, belong to this half message.
 
     After a power cut the offset of a lost half message may hold another one.
     """

@@ -5,7 +5,7 @@
     37, 370        END_TRANSACTION, recalls     SLAVE_NOT_AVAILABLE (11)
     222            resets of offsets            SYSTEM_ERROR (1)
 
-Clients try a send with code 14 at another broker; those of RocketMQ 4.9 do not try code 2 again, with which RocketMQ
+Clients try a send with code 14 at another broker; clients of RocketMQ 4.9 do not try code 2 again, with which RocketMQ
 5.3 refuses it. Source: docs/reference/wire.md, "Slaves".
 """
 

@@ -14,9 +14,9 @@ from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 class RemotingConfig(msgspec.Struct, frozen=True):
     """Limits on peers, in bytes and seconds."""
 
-    max_frame_bytes: int = MAX_FRAME_BYTES  # RocketMQ's frameMaxLength
-    max_connections: int = 16_384  # file descriptors are limited; RocketMQ has no limit
-    max_idle_s: float = 120.0  # serverChannelMaxIdleTimeSeconds: silence in both directions
+    max_frame_bytes: int = MAX_FRAME_BYTES  # largest frame that is accepted
+    max_connections: int = 16_384  # connections at a time; RocketMQ has no limit
+    max_idle_s: float = 120.0  # a connection without data in either direction for this time is closed
     peer_backlog_bytes: int = 4 * 1024 * 1024  # unread responses of one peer
     total_backlog_bytes: int = 64 * 1024 * 1024  # unread responses of all peers
     unfinished_frames_bytes: int = 32 * 1024 * 1024  # partially received frames of all connections

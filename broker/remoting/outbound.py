@@ -81,7 +81,8 @@ class Outbound:
         return connection
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """Connect if necessary, send a request and return its response. Raises OSError if there is none in time."""
+        """Connect if necessary, send a request and return its response. Raises OSError if no response arrives in
+        time."""
         connection = await self.connect(address)
         if self._signer is not None:
             self._signer.sign(command)
@@ -112,5 +113,5 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f"an address is host:port, not {address!r}")
+        raise ValueError(f"an address must be host:port, not {address!r}")
     return host, int(port)

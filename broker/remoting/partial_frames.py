@@ -221,7 +221,7 @@ class PartialFrames:
         self._favor()
 
     def _admit(self, most: int) -> None:
-        """Resume those of the first `most` queued connections that are within the limits."""
+        """Resume the connections that are within the limits, among the first `most` queued ones."""
         if self.bytes <= self.limit_bytes:
             for source in list(islice(self._waiting, most)):
                 if not self._is_host_over(source):

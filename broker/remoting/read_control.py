@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class ReadControl(Protocol):
-    """The reading half of a connection, as its writer needs it."""
+    """The part of a connection's read control that the writer uses."""
 
     def pause_for_backlog(self) -> None:
         """Pause reads: the peer's backlog exceeds its limit."""

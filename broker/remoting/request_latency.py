@@ -3,7 +3,7 @@
 A connection keeps the arrival time of the request being handled (`Connection.arrived_s`): the time of its read. Code
 that resumes a request later restores it. The code that writes a response records the latency here: the dispatcher for
 responses that processors return, processors for responses that they write themselves, and one call for all sends of a
-read batch. Request codes are those of the processor table, so peers cannot add rows with unknown codes.
+read batch. Request codes come from the processor table, so peers cannot add rows with unknown codes.
 """
 
 from bisect import bisect_left

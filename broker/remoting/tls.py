@@ -243,7 +243,7 @@ def load_own(context: ssl.SSLContext, cert_path: Path | None, key_path: Path | N
     assert cert_path is not None  # checked when the configuration was read
     assert key_path is not None
     for path in (cert_path, key_path):
-        path.open("rb").close()  # its error names the file, that of ssl does not
+        path.open("rb").close()  # its error names the file; the error of ssl does not
     try:
         context.load_cert_chain(cert_path, key_path, lambda: password or "")  # else it prompts
     except ssl.SSLError as error:
@@ -281,7 +281,7 @@ def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def verified_subject(engine: ssl.SSLObject) -> str | None:
-    """Return the subject of the peer's verified certificate; None if there is none."""
+    """Return the subject of the peer's verified certificate, or None."""
     certificate = engine.getpeercert()
     if not certificate:
         return None

@@ -315,7 +315,7 @@ class MessageStore:
         return None if queue is None else self.reader.store_time_at(queue, offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
-        """Return the store timestamp (ms) of a queue's first message; None if it has none."""
+        """Return the store timestamp (ms) of a queue's first message, or None."""
         first = self.min_offset(topic, queue_id)
         return None if first is None else self.store_time_at(topic, queue_id, first)
 

@@ -5,8 +5,8 @@
 
 Each call runs the method of the same name of the asyncio class on the background loop
 (clients/sdk/base/background_loop.py) and waits for its result. Any thread may call. Arguments, results and errors are
-those of the asyncio method. Handlers, checkers and local transactions are plain functions and run in threads: handlers
-in the `concurrency` threads of their consumer. `client=` takes only a client that runs on the background loop.
+the same as for the asyncio method. Handlers, checkers and local transactions are plain functions and run in threads:
+handlers in the `concurrency` threads of their consumer. `client=` takes only a client that runs on the background loop.
 
 Objects made before a fork raise ClientClosed in the child; new objects work there, on a loop of the child.
 
@@ -374,7 +374,7 @@ class MessageQueueClient:
 
 @lists_options
 def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> MessageQueueClient:
-    """Return a blocking client of a cluster; arguments and errors are those of `skylarkmq.connect`."""
+    """Return a blocking client of a cluster; arguments and errors are the same as for `skylarkmq.connect`."""
     return MessageQueueClient(namesrv, **options)
 
 

@@ -1,4 +1,4 @@
-"""The types that `Admin` and its sections take and return, besides those of `skylarkmq` itself.
+"""The types that `Admin` and its sections take and return, besides the types of `skylarkmq` itself.
 
     from skylarkmq.admin_types import SubscriptionGroupConfig, UserInfo
 

@@ -109,7 +109,7 @@ class Authenticator:
         return account
 
     def enabled(self, username: str) -> User | None:
-        """Return a user; None if there is none, or if it is disabled."""
+        """Return a user; None if it does not exist or is disabled."""
         user = self._users.find(username)
         return None if user is None or user.status is UserStatus.DISABLE else user
 

@@ -131,7 +131,7 @@ class Acls:
         return found
 
     def put(self, subject: str, acl: Acl) -> None:
-        """Add policies to those of a subject, and replace entries about the same resources. Raises RequestError."""
+        """Add policies to a subject, and replace entries about the same resources. Raises RequestError."""
         if self._users.find(_username(subject)) is None:
             raise refusal(f"The subject of {subject} is not exist.")
         merged = merge(self._acls.get(subject, ()), acl)

@@ -127,7 +127,7 @@ class Users:
                 self._put(user)
         log.info("users loaded users=%d", len(self._users))
         if not self._users:
-            log.warning("authentication is enabled and there is no user, set initAuthenticationUser to create one")
+            log.warning("authentication is enabled but no user exists: set initAuthenticationUser to create one")
 
     def encode(self) -> bytes:
         """Return the table as users.json."""

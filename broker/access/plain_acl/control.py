@@ -50,7 +50,7 @@ REMARK_CLASS: Final = "org.apache.rocketmq.acl.common.AclException"
 REMARK_FRAME: Final = "skylarkmq.broker.access.plain_acl.control"
 """In RocketMQ the first line of a stack trace, which differs between its versions."""
 MOST_ORDERED_CHARACTERS: Final = 16_384
-"""Hashing these takes 2 ms. In a longer request the first missing permission is that of the first name."""
+"""Hashing these takes 2 ms. In a longer request the first missing permission belongs to the first name."""
 MOST_ADDRESSES: Final = 4_096
 UNDECIDED: Final = ""
 WHITE: Final = Caller(proof=Proof.WHITE_ADDRESS, is_admin=True)

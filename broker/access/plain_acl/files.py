@@ -7,7 +7,7 @@ keeps the versions of mounted files in such directories, beside links to the cur
 
 `poll` reads changed files. A file is read once its fingerprint is the same in two polls, so a file that is being
 written is not read in the middle. A file with an error keeps its previous rules until it is corrected; at the start it
-is an error. The rules are always those of the files: an account that is no longer in a file has no rights.
+is an error. The rules always match the files: an account that is no longer in a file has no rights.
 
 A change by request reads the file, changes its values, checks the result, and replaces the file: either all of it
 happens, or nothing. New accounts go to `plain_acl.yml`. Each change counts up the file's `dataVersion`.
@@ -82,7 +82,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Loaded(msgspec.Struct, frozen=True):
-    """A file as it was read last; `rules`: those of its last version without an error."""
+    """A file as it was read last; `rules`: the rules of its last version without an error."""
 
     fingerprint: Fingerprint
     rules: FileRules
@@ -224,7 +224,9 @@ class AclFiles:
             rules = _rules_of(yaml_file.read(path), self._first_version)
         except (AclError, OSError) as error:
             problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-            log.error("file of accounts has an error, its previous rules stay path=%s reason=%s", path, problem)
+            log.error(
+                "file of accounts has an error, its earlier rules stay in effect path=%s reason=%s", path, problem
+            )
             previous = self._loaded.get(path)
             return _Loaded(fingerprint, FileRules() if previous is None else previous.rules, problem)
         log.info("file of accounts read path=%s accounts=%d white=%d", path, len(rules.accounts), len(rules.white))

@@ -56,7 +56,7 @@ def unreadable() -> RequestError:
 
 
 def topic_resource(name: str | None) -> Resource:
-    """Return the resource of a topic; that of a retry topic is its group."""
+    """Return the resource of a topic; for a retry topic it is the group."""
     return Resource.group(name) if is_retry_topic(name) else Resource.topic(name)
 
 

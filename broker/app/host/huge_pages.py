@@ -6,7 +6,7 @@ one costs as much as reading the memory. A page of 2 MiB needs one entry instead
 seconds whether the memory in use has grown, and then lets the kernel collapse it into huge pages (MADV_COLLAPSE, since
 Linux 6.1).
 
-A thread that touches or allocates memory waits while the kernel fills a huge page. So pages are collapsed one at a
+Collapsing a page blocks threads that need memory. So pages are collapsed one at a
 time, with pauses, and not from memory that a virtual machine's host has yet to provide, which takes ten times as long:
 the kernel reuses the page that was released last, so a spare page is touched and released before.
 

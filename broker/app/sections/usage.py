@@ -149,5 +149,5 @@ class UsageControl:
 
 
 def audit_log_of(config: AuditConfig) -> AuditLog | None:
-    """Return the audit log of a daemon; None if it has none."""
+    """Return the audit log of a daemon, or None."""
     return None if config.audit_log is None else AuditLog(config, time.time_ns)

@@ -66,7 +66,7 @@ class AclProcessor:
     def update(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve UPDATE_AND_CREATE_ACL_CONFIG (50)."""
         header = command.header(UpdateAclHeader)
-        log.info("account set by request account=%s peer=%s", header.access_key, source.peer)
+        log.info("account created or changed by request account=%s peer=%s", header.access_key, source.peer)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         return self._respond(failed, lambda files: files.set_account(changed_members(header)))
 

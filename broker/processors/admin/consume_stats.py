@@ -3,7 +3,7 @@
 
 A topic belongs to a group if the group has committed offsets of it, or members that subscribe to it. While a group has
 members, only the topics that they subscribe to count: old offsets of other topics are no lag. A queue without a
-committed offset counts from 0. All times are store times; rates are those of the last minute.
+committed offset counts from 0. All times are store times; rates cover the last minute.
 
 Source: docs/reference/wire.md, "Statistics of topics and groups".
 """

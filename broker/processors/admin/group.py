@@ -81,7 +81,7 @@ class GroupProcessor:
         changed = [group.group_name for group in self._groups.update_all(wanted)]
         if not changed:
             return RemotingCommand.response()
-        log.info("groups set by request groups=%s peer=%s", ",".join(changed), source.peer)
+        log.info("groups created or changed by request groups=%s peer=%s", ",".join(changed), source.peer)
         return self._respond_when_saved()
 
     def _wanted(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:

@@ -57,8 +57,8 @@ class StoreTimes(NamedTuple):
 class RuntimeProcessor:
     """Collects the broker's figures.
 
-    `pools` returns the statistics of all pools, `times` those of the store, `now_ms` Unix time. Each of `others`
-    returns figures that override the ones collected here.
+    `pools` returns the statistics of all pools, `times` the statistics of the store, `now_ms` Unix time. Each of
+    `others` returns figures that override the ones collected here.
     """
 
     def __init__(

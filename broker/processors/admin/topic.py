@@ -106,7 +106,7 @@ class TopicProcessor:
         wanted = [self._wanted(_as_header(topic)) for topic in listed]
         changed = self._topics.update_all(wanted)
         for topic in changed:
-            log.info("topic set by request topic=%s peer=%s", topic.topic_name, source.peer)
+            log.info("topic created or changed by request topic=%s peer=%s", topic.topic_name, source.peer)
         if changed:
             return self._respond_when_announced(began_s, is_system=False)
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
@@ -132,7 +132,7 @@ class TopicProcessor:
         """Create or change a topic, and return whether that changed anything."""
         is_changed = self._topics.update(topic)
         if is_changed:
-            log.info("topic set by request topic=%s peer=%s", topic.topic_name, source.peer)
+            log.info("topic created or changed by request topic=%s peer=%s", topic.topic_name, source.peer)
         return is_changed
 
     async def _respond_when_announced(self, began_s: float, *, is_system: bool) -> RemotingCommand:

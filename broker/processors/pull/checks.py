@@ -64,7 +64,7 @@ class ForbiddenType:
 
 
 class PullForbidden(RequestError):
-    """NO_PERMISSION with its `ForbiddenType`; None if it has none."""
+    """NO_PERMISSION with its `ForbiddenType`, or None."""
 
     def __init__(self, forbidden_type: int | None, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)

@@ -73,7 +73,7 @@ class SendResponses:
         return _offset_ids(self._store_host, batch)
 
     def recall_handle(self, append: Append) -> str | None:
-        """Return the handle that recalls a timer message; None for other messages, and for those of retry topics."""
+        """Return the handle that recalls a timer message; None for other messages, and for messages of retry topics."""
         text = append.properties.decode("utf-8", "replace")
         out_ms, topic = decimal(property_value(text, OUT_MS)), property_value(text, PropertyName.REAL_TOPIC)
         unique_key = append.keys[0].decode() if append.keys else property_value(text, PropertyName.UNIQ_KEY)

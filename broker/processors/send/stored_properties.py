@@ -132,7 +132,7 @@ class PropertyCompletion:
         return StoredProperties(encoded, unique_key, tags, wait, deferred)
 
     def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
-        """Return the same for one record of a batch: its own properties, and those of the batch that it lacks."""
+        """Return the same for one record of a batch: its own properties, and the batch's properties that it lacks."""
         own = str(record.properties, "utf-8", "replace")
         names = decode_properties(own)
         added = {name: value for name, value in batch_level.items() if name not in names}

@@ -79,7 +79,7 @@ class Access:
         await self._send(RequestCode.AUTH_DELETE_USER, address, UserHeader(username=username), b"", timeout_s)
 
     async def user(self, address: str, username: str, *, timeout_s: float | None = None) -> UserInfo | None:
-        """Return a user, None if there is none. Only super users get the password."""
+        """Return a user, or None. Only super users get the password."""
         code = RequestCode.AUTH_GET_USER
         body = await self._send(code, address, UserHeader(username=username), b"", timeout_s)
         with reading_response(code, f"broker {address}"):
@@ -123,7 +123,7 @@ class Access:
         await self._send(RequestCode.AUTH_DELETE_ACL, address, header, b"", timeout_s)
 
     async def acl(self, address: str, subject: str, *, timeout_s: float | None = None) -> AclInfo | None:
-        """Return the policies of a subject; None if it has none."""
+        """Return the policies of a subject, or None."""
         code = RequestCode.AUTH_GET_ACL
         body = await self._send(code, address, AclHeader(subject=subject), b"", timeout_s)
         with reading_response(code, f"broker {address}"):
@@ -151,7 +151,7 @@ class Access:
         await self._send(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, address, header, b"", timeout_s)
 
     async def delete_plain_account(self, address: str, access_key: str, *, timeout_s: float | None = None) -> None:
-        """Delete an account of RocketMQ 4.9. BrokerError if there is none."""
+        """Delete an account of RocketMQ 4.9. BrokerError if it does not exist."""
         header = plain.DeleteAclHeader(access_key=access_key)
         await self._send(RequestCode.DELETE_ACL_CONFIG, address, header, b"", timeout_s)
 
@@ -178,7 +178,7 @@ class Access:
 
 
 def _is_value(body: bytes) -> bool:
-    """Return whether a response has a value: brokers respond without a body, or with `null`, if there is none."""
+    """Return whether a response has a value: without one, brokers respond with no body or with `null`."""
     return body.strip() not in (b"", b"null")
 
 

@@ -35,7 +35,7 @@ def copy_of(letter: MessageExt, group: str | None) -> Message:
     """
     origin = origin_topic(letter)
     if not letter.topic.startswith(DLQ_PREFIX):
-        raise InvalidArgument(f"message {letter.msg_id} is in {letter.topic}, which is no topic of dead letters.")
+        raise InvalidArgument(f"message {letter.msg_id} is in {letter.topic}, which is not a dead-letter topic.")
     if origin is None:
         raise InvalidArgument(f"message {letter.msg_id} does not name the topic that it came from.")
     properties = {name: value for name, value in letter.properties.items() if name not in DROPPED}

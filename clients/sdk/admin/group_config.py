@@ -43,7 +43,7 @@ class GroupConfigs:
     # -------------------------------------------------------------------------------------------------- configuration
 
     async def put(self, address: str, config: SubscriptionGroupConfig, *, timeout_s: float | None = None) -> None:
-        """Create a group on one broker, or replace its configuration; attributes are changes, as those of topics."""
+        """Create a group on one broker, or replace its configuration; attributes are changes, as for topics."""
         check_type("config", config, SubscriptionGroupConfig)
         async with self._requests.within(timeout_s, "put"):
             await self._put(address, config)
@@ -135,7 +135,7 @@ class GroupConfigs:
     ) -> ConsumerConnection:
         """Return the members of a group and their subscriptions, from one broker; None: the first one of the group.
 
-        NoRoute if the group never had a member, BrokerError with CONSUMER_NOT_ONLINE (206) if it has none now.
+        NoRoute if the group never had a member, BrokerError with CONSUMER_NOT_ONLINE (206) if it has no member now.
         """
         check_group(group)
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group)

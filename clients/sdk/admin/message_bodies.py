@@ -38,7 +38,7 @@ def view_of(body: bytes, form: str) -> BodyView:
         return BodyView(form, hex_dump(body[:MAX_HEX_BYTES]), len(body) > MAX_HEX_BYTES)
     text = _indented(body) if form == "json" else body[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
     if text is None:
-        return BodyView(form, "", problem="The body is no JSON, or too large to be shown as JSON.")
+        return BodyView(form, "", problem="The body is not JSON, or is too large to be shown as JSON.")
     is_cut = len(text) > MAX_CHARACTERS or (form == "text" and len(body) > 4 * MAX_CHARACTERS)
     return BodyView(form, text[:MAX_CHARACTERS], is_cut)
 

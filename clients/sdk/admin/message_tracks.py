@@ -1,8 +1,8 @@
 """Tracks: whether the consumer groups of a topic have consumed one message.
 
-The groups are those of the first broker of the topic (QUERY_TOPIC_CONSUME_BY_WHO, 300). A group's members, and its
-committed offset in the message's queue, determine the state. Rules and texts are those of RocketMQ's admin client.
-Source: docs/reference/wire.md, "Statistics of topics and groups".
+The groups come from the first broker of the topic (QUERY_TOPIC_CONSUME_BY_WHO, 300). A group's members, and its
+committed offset in the message's queue, determine the state. Rules and texts are the same as in RocketMQ's admin
+client. Source: docs/reference/wire.md, "Statistics of topics and groups".
 """
 
 import asyncio

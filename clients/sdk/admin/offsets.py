@@ -69,7 +69,7 @@ class Offsets:
         """Return the offsets of a group in each queue, and its rate of consumption.
 
         `topic` None: in all topics in which it has offsets; if it has members, of those that they subscribe to. The
-        requests go to the brokers of the group's retry topic; if it has none, to those of `topic`.
+        requests go to the brokers of the group's retry topic; if no broker has it, to the brokers of `topic`.
         """
         check_group(group)
         total = ConsumeStats()
@@ -202,9 +202,9 @@ class Offsets:
         route_of: str | None = None,
         timeout_s: float | None = None,
     ) -> dict[MessageQueue, int] | list[Rollback]:
-        """Return the offsets of `reset`; those of `roll_back` if a broker leaves resets to members, and there are none.
+        """Return the offsets of `reset`, or of `roll_back` if a broker leaves resets to members and the group has none.
 
-        Arguments are those of `reset`; `timeout_s` limits each of both.
+        Arguments are the same as for `reset`; `timeout_s` limits each of the two.
         """
         try:
             return await self.reset(
@@ -278,7 +278,7 @@ class Offsets:
         return rows
 
     async def _offsets_at(self, address: str, group: str, topic: str) -> Mapping[MessageQueue, OffsetWrapper]:
-        """Return the group's offsets in a topic on one broker; if it has none, those of a group at the first ones."""
+        """Return the group's offsets in a topic on one broker; without committed offsets, the first offsets."""
         header = ConsumeStatsHeader(consumer_group=group)
         stats = await self._requests.read(
             ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header, timeout_s=_STATS_TIMEOUT_S

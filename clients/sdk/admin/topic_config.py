@@ -61,7 +61,8 @@ class TopicConfigs:
                     await self._put(address, config)
 
     async def get(self, address: str, topic: str, *, timeout_s: float | None = None) -> TopicConfig:
-        """Return the topic's configuration on one broker. BrokerError with TOPIC_NOT_EXIST (17) if it has none."""
+        """Return the topic's configuration on one broker. BrokerError with TOPIC_NOT_EXIST (17) if the broker does not
+        have the topic."""
         check_type("topic", topic, str)
         code = RequestCode.GET_TOPIC_CONFIG
         async with self._requests.within(timeout_s, "get"):

@@ -1,4 +1,4 @@
-"""The kinds of topics: those of applications, of redeliveries, of dead letters, and of the broker itself."""
+"""The kinds of topics: for applications, redeliveries, dead letters, and the broker itself."""
 
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, is_internal_topic
 

@@ -48,7 +48,7 @@ def check_timeout(timeout_s: float | None) -> None:
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, 0)
         if not timeout_s:
-            raise InvalidArgument("timeout_s must be more than 0: None is the default time")
+            raise InvalidArgument("timeout_s must be more than 0; None uses the default")
 
 
 def check_offset(offset: int) -> None:

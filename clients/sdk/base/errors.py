@@ -1,7 +1,7 @@
 """The errors of the SDK. Every exception that a public call raises is a ClientError.
 
     ClientError          all of the following
-      BrokerError        a broker or name server refused the request; `code` and `remark` are those of its response
+      BrokerError        a broker or name server refused the request; `code` and `remark` come from its response
       NoRoute            no name server has a route of the topic, or the topic has no queue for this purpose
       ConnectFailed      no connection to an address could be opened
       ConnectionLost     the connection closed before the response arrived: the request may have been executed

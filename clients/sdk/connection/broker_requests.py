@@ -139,7 +139,7 @@ class Callbacks:
             if checker is None:
                 log.warning("no transaction checker of this group group=%s peer=%s", printable(group), connection.peer)
             elif not self._begin("check transaction", checker(connection, header, message)):
-                log.warning("transaction not checked now, too many checks run peer=%s", connection.peer)
+                log.warning("transaction not checked now: too many checks are running peer=%s", connection.peer)
 
     def _reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         if not self.replies.arrived(request):

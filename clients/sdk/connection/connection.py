@@ -350,12 +350,12 @@ class Connection(asyncio.Protocol):
                 response = handler(self, request)
             except (RequestError, ProtocolError) as error:  # the request cannot be decoded
                 log.warning(
-                    "request of the peer refused peer=%s code=%d error=%s",
+                    "request from the peer refused peer=%s code=%d error=%s",
                     self.peer, request.code, printable(str(error)),
                 )  # fmt: skip
                 response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, printable(str(error)))
             except Exception as error:
-                log.exception("request of the peer failed peer=%s code=%d", self.peer, request.code)
+                log.exception("request from the peer failed peer=%s code=%d", self.peer, request.code)
                 response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if response is not None:
             self.respond(request, response)

@@ -1,7 +1,7 @@
 """Fork safety: objects of the parent do not touch the parent's connections in the child of a fork.
 
 The child has copies of the parent's objects, but neither the thread of `skylarkmq.blocking` nor a running event loop.
-Its descriptors are those of the parent's sockets: bytes that the child writes would mix with the parent's, and a loop
+Its descriptors belong to the parent's sockets: bytes that the child writes would mix with the parent's, and a loop
 that is closed in the child removes the sockets from the epoll set that it shares with the parent.
 
 Objects that hold connections therefore register a method here. It runs once in the child, before any other code, and

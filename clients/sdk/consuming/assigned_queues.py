@@ -40,7 +40,7 @@ class Reader(NamedTuple):
 
 class AssignedQueues:
     """The queues that are read, and those that are leaving. `settle` waits until a queue may change hands; `locks` are
-    those of an orderly group. `commits_on_release` False: only the application commits."""
+    the queue locks of an orderly group. `commits_on_release` False: only the application commits."""
 
     def __init__(
         self,

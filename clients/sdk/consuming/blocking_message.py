@@ -1,4 +1,4 @@
-"""Messages and callbacks of `skylarkmq.blocking`: the same as those of the asyncio classes, with calls that block."""
+"""Messages and callbacks of `skylarkmq.blocking`: the same as in the asyncio classes, with calls that block."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

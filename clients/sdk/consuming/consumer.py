@@ -131,7 +131,7 @@ class Consumer(Participant):
             return await self._member.position(self._wrapped(queue))
 
     async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
-        """Return the committed offset of the group in a queue; None if there is none.
+        """Return the committed offset of the group in a queue, or None.
 
         Raises NoRoute, BrokerError, or an error of the transport.
         """

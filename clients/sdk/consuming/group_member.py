@@ -198,7 +198,7 @@ class GroupMember:
         try:
             await self._client.routes.find(topic)
         except NoRoute as error:
-            log.warning("subscribed to a topic without a route, waiting for it topic=%s error=%s", topic, error)
+            log.warning("subscribed to a topic without a route, waiting for a route topic=%s error=%s", topic, error)
         else:
             if not is_tag_type(subscription.expression_type):
                 await self.calls.check(subscription)
@@ -219,7 +219,7 @@ class GroupMember:
             await self.subscribe(self.namespace.wrap(topic), expression)
 
     def subscription(self, topic: str) -> SubscriptionData:
-        """Return the subscription to a topic; to all its messages, if there is none."""
+        """Return the subscription to a topic; to all its messages if the group has not subscribed."""
         return self._subscriptions.get(topic) or subscribe(topic, EVERYTHING, 0)
 
     @property

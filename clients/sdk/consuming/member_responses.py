@@ -133,7 +133,7 @@ class MemberResponses:
         await self._background.stop()
 
     def _stacks(self) -> str:
-        """Return the stacks of the handlers, then those of the threads."""
+        """Return the stacks of the handlers, then of the threads."""
         return "\n".join((*(self._calls.stacks() if self._calls else ()), *thread_stacks()))
 
     def _offsets(self) -> Iterable[tuple[QueuePuller, int]]:

@@ -30,7 +30,7 @@ class Sink(Protocol):
         """Wait until no handler works on a message of this queue that may not be overtaken."""
 
     def next_offset(self, tracker: OffsetTracker) -> int | None:
-        """Return the offset of the first waiting message of a queue; None if there is none."""
+        """Return the offset of the first waiting message of a queue, or None."""
 
 
 class MessageBuffer:
@@ -57,7 +57,7 @@ class MessageBuffer:
         """Return at once: these messages may be handled in any order."""
 
     def next_offset(self, tracker: OffsetTracker) -> int | None:
-        """Return the offset of the first waiting message of a queue; None if there is none."""
+        """Return the offset of the first waiting message of a queue, or None."""
         waiting = (message for message in self._messages if message.tracker is tracker and not message.finished)
         return min((message.queue_offset for message in waiting), default=None)
 
@@ -69,7 +69,7 @@ class MessageBuffer:
         self._wake()
 
     def take_nowait(self) -> ReceivedMessage | None:
-        """Return the next message; None if there is none, or the buffer is closed."""
+        """Return the next message; None if no message waits or the buffer is closed."""
         while self._messages and not self.closed:
             message = self._messages.popleft()
             if not (message.tracker.dropped or message.finished):

@@ -37,7 +37,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class PullConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (`skylarkmq.options`).
+    """A member of `group`. The options are described in `StandalonePullConsumerOptions` (`skylarkmq.options`).
 
     `start` subscribes to `topics`; `subscribe` and `assign` add queues. `stop` commits, unless `auto_commit` is off;
     loops over messages end.
@@ -147,8 +147,8 @@ class PullConsumer(Consumer):
         return offset
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull no more from these queues. Messages that were received ahead, and those of a pull in flight, are still
-        returned. Raises ClientClosed if this member does not read one of the queues.
+        """Pull no more from these queues. Messages that were received ahead, and messages of a pull in flight, are
+        still returned. Raises ClientClosed if this member does not read one of the queues.
         """
         for queue in queues:
             self._puller(queue).assignment.change(QueueEvent.PAUSE)

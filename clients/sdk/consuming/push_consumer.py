@@ -53,7 +53,7 @@ ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class PushConsumer(Consumer):
-    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (`skylarkmq.options`).
+    """A member of `group`. The options are described in `StandalonePushConsumerOptions` (`skylarkmq.options`).
 
     `start` subscribes to `topics`, and `subscribe` to more. `stop` lets running handlers finish (at most
     `stop_timeout_s`), and commits; loops over messages end. Messages of a loop that are not acknowledged by then are

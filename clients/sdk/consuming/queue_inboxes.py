@@ -69,7 +69,7 @@ class QueueInboxes:
             self._enqueue(inbox)
 
     def next_offset(self, tracker: OffsetTracker) -> int | None:
-        """Return the offset of the first unfinished message of a queue; None if there is none."""
+        """Return the offset of the first unfinished message of a queue, or None."""
         inbox = self._inboxes.get(tracker)
         return inbox.messages[0].queue_offset if inbox is not None and inbox.messages else None
 

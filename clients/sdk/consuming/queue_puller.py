@@ -67,7 +67,7 @@ class OffsetStore(Protocol):
     """Where the offsets of a group are kept: at the brokers, or in a file of this member."""
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset; None if there is none."""
+        """Return the committed offset, or None."""
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit an offset. Raises ClientError."""

@@ -65,7 +65,8 @@ class SendBack:
             address = route.address(queue.broker_name)
             await self._client.request(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, topic=queue.topic)
         except ClientError as error:
-            log.warning("not sent back, sending a copy to the retry topic msg_id=%s error=%s", message.msg_id, error)
+            text = "negative acknowledgment failed, sending a copy to the retry topic msg_id=%s error=%s"
+            log.warning(text, message.msg_id, error)
             dead = delay_level == TO_DEAD_LETTERS
             times = self._max_reconsume_times if dead else message.reconsume_times
             return await self.resend(message, times + 1, delay_level)

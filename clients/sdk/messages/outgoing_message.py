@@ -45,7 +45,8 @@ _SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS th
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):
-    """A message or batch, ready to be sent. `msg_id` is its UNIQ_KEY; that of a batch has those of all its messages."""
+    """A message or batch, ready to be sent. `msg_id` is its UNIQ_KEY; for a batch it has the keys of all its
+    messages."""
 
     topic: str
     body: bytes

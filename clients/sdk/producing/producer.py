@@ -2,7 +2,7 @@
 
     send / send_nowait / send_oneway / send_batch / request
         -> Preparation          checks, compression, UNIQ_KEY, property string     (messages/outgoing_message.py)
-        -> Sends.begin          route: known, requested, or that of the template topic
+        -> Sends.begin          route: known, requested, or the route of the template topic
                                 queue: given, by message group, or round-robin     (sends.py)
         -> SendTemplate.frame   -> Connection.submit -> response -> SendResult
 
@@ -67,8 +67,8 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer(Participant):
     """Sends messages for a producer group. `async with mq.producer("group") as producer: ...`
 
-    The options are those of `StandaloneProducerOptions` (`skylarkmq.options`). The attribute `group` is the full name,
-    with its namespace. InvalidArgument if a name or an option is invalid.
+    The options are described in `StandaloneProducerOptions` (`skylarkmq.options`). The attribute `group` is the full
+    name, with its namespace. InvalidArgument if a name or an option is invalid.
 
     A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """

@@ -1,9 +1,9 @@
 """The sends of a producer group to a topic on a broker, as encoded frames.
 
-All fields of a send except those of the message itself are the same for each message. So the JSON header is a template
-with six placeholders; filling it takes a tenth of the time of encoding the header, and a test compares it with the
-typed header. Brokers that announce MessagePack get another form (connection/msgpack_requests.py).
-Source: docs/reference/wire.md, "Send".
+All fields of a send except the fields of the message itself are the same for each message. So the JSON header is a
+template with six placeholders; filling it takes a tenth of the time of encoding the header, and a test compares it with
+the typed header. Brokers that announce MessagePack get another form (connection/msgpack_requests.py). Source:
+docs/reference/wire.md, "Send".
 """
 
 from typing import Any, Final

@@ -15,7 +15,7 @@ consumers must expect duplicates (same `msg_id`). A message with a message group
 messages of the group may already be stored.
 
 A topic that does not exist, or that was deleted while its route is known, is created by the broker at the next send, if
-autoCreateTopicEnable is on: requests name the template topic, as those of RocketMQ's clients do.
+autoCreateTopicEnable is on: requests name the template topic, as in RocketMQ's clients.
 """
 
 import asyncio

@@ -93,7 +93,7 @@ class Tracing(Hooks):
             async with asyncio.timeout(self._settings.send_timeout_s):
                 await self.flush()
         except TimeoutError:
-            log.warning("traces lost, they could not be sent at the stop group=%s", self._group)
+            log.warning("traces lost: they could not be sent before the stop group=%s", self._group)
         await self._sends.finish()
 
     def heard(self, response: RemotingCommand) -> None:

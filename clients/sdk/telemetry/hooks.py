@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class ObservedSend(msgspec.Struct):
-    """A send: one message, or those of a batch. Hooks may replace messages before it starts.
+    """A send: one message, or the messages of a batch. Hooks may replace messages before it starts.
 
     `results` has one entry for each request at the end, and none if the send failed or is oneway.
     """

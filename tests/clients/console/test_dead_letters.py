@@ -124,7 +124,7 @@ async def test_only_dead_letters_are_sent_again(browser: Browser, client: Client
         plain = await producer.send(Message("Plain", b"x"))
         lost = await producer.send(Message("%DLQ%lost", b"x"))
     await browser.get("/topic-form")
-    for result, reason in ((plain, "no topic of dead letters"), (lost, "does not name the topic")):
+    for result, reason in ((plain, "not a dead-letter topic"), (lost, "does not name the topic")):
         page = await browser.act("/dead-letters/any/resend", id=result.offset_msg_id)
         assert reason in notice_of(page)
 
@@ -137,7 +137,7 @@ def test_a_copy_drops_what_belongs_to_one_delivery() -> None:
     assert (copy_of(letter, None).topic, copy_of(letter, None).properties) == ("Source", kept)
     assert copy_of(letter, "g").properties == kept | {"RETRY_TOPIC": "Source", "ORIGIN_MESSAGE_ID": "id"}
     letter.topic = "Source"
-    with pytest.raises(InvalidArgument, match="no topic of dead letters"):
+    with pytest.raises(InvalidArgument, match="not a dead-letter topic"):
         copy_of(letter, "g")
 
 

@@ -120,7 +120,7 @@ async def test_a_large_body_keeps_its_page_small(browser: Browser, client: Clien
         page = await browser.get(f"/messages/{result.offset_msg_id}?as={form}")
         assert "Only the beginning is shown" in page.text
         assert len(page.content) < 200_000
-    assert "no JSON" in (await browser.get(f"/messages/{result.offset_msg_id}?as=json")).text
+    assert "not JSON" in (await browser.get(f"/messages/{result.offset_msg_id}?as=json")).text
 
 
 async def test_bodies_that_are_too_large_are_left_out(

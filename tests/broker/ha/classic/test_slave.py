@@ -308,7 +308,7 @@ async def test_an_address_without_a_valid_port_is_logged_and_tried_again(caplog:
     async with FakeMaster(end=5) as master, copying(master, copy) as slave:
         slave.copy_from("master:99999")
         await until(lambda: problems(caplog))
-        assert "an address is host:port, not 'master:99999'" in problems(caplog)[0]
+        assert "an address must be host:port, not 'master:99999'" in problems(caplog)[0]
         accepted = master.accepted
         slave.copy_from(master.ha_address)
         await until(lambda: has_accepted(master, accepted))

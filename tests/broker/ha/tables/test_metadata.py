@@ -255,7 +255,7 @@ async def test_a_malformed_address_of_the_master_is_logged_and_tried_again(
         await until(lambda: slave.sync.applied)
         slave.calls.address = "master:99999"
         slave.sync.master_changed()
-        await until(lambda: "an address is host:port, not 'master:99999'" in caplog.text)
+        await until(lambda: "an address must be host:port, not 'master:99999'" in caplog.text)
         slave.calls.address = master.address
         await slave.copy()
 

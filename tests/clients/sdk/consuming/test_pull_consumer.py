@@ -149,7 +149,7 @@ async def test_every_call_has_a_timeout() -> None:
 async def test_values_are_deserialized() -> None:
     """`value` is the result, `body` stays as it is; a body that cannot be deserialized is an InvalidBody."""
     async with running_cluster() as cluster, pull_consumer(cluster, 1, deserializer=json.loads) as consumer:
-        cluster.broker.store("T", 0, b"no JSON")
+        cluster.broker.store("T", 0, b"not JSON")
         await consumer.assign([QUEUE])
         (message,) = await consumer.poll(timeout_s=WAIT_LIMIT_S)
         assert (message.value, message.body) == (0, b"0")
