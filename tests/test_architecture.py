@@ -176,6 +176,14 @@ def impurities(module: str, source: str) -> list[str]:
     return [f"{module} imports {name}" for name in names if any(is_under(name, impure) for impure in IMPURE_MODULES)]
 
 
+def unpacked_literals(source: str) -> list[int]:
+    """Return the lines in which a literal tuple is unpacked."""
+    if "*(" not in source:
+        return []
+    starred = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Starred))
+    return sorted(node.lineno for node in starred if isinstance(node.value, ast.Tuple))
+
+
 def folder_graph(sources: dict[str, str], folders: dict[str, str], top: str) -> dict[str, set[str]]:
     """Return which folders the modules of each folder below `top` import. An `__init__` that is only a docstring is not
     an import."""
@@ -251,6 +259,12 @@ def test_requests_are_served_without_a_connection() -> None:
     ]
     assert [module for module in importers if not is_under(module, "broker.remoting")] == []
     assert importers, "the rule finds an import that is there"
+
+
+def test_no_literal_tuple_is_unpacked() -> None:
+    """`f(*(a, b), c)` is `f(a, b, c)`. A table whose lines have a meaning ends with `# fmt: skip`."""
+    assert [f"{module}:{line}" for module, source in SOURCES.items() for line in unpacked_literals(source)] == []
+    assert unpacked_literals("f(\n    *(a, b),\n    c=[*(d, e)],\n    *rest,\n)") == [2, 3]
 
 
 def test_the_protocol_and_the_core_of_replication_are_pure() -> None:

@@ -124,7 +124,10 @@ class AuditWriter:
                 self._logged_s = now_s
                 log.error(
                     "audit log not written sink=%r reason=%s waiting=%d failures=%d",
-                    *(self._sink, problem, len(self._queue), self._failures),
+                    self._sink,
+                    problem,
+                    len(self._queue),
+                    self._failures,
                 )
             return False
         return True

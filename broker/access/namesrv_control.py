@@ -94,7 +94,12 @@ class NamesrvControl:
         else:
             log.warning(
                 "request refused, namesrvAuth code=%s (%d) peer=%s account=%r reason=%s unlogged=%d",
-                *(name, requirement.code, source.peer, signed and signed.access_key[:255], reason, self._unlogged),
+                name,
+                requirement.code,
+                source.peer,
+                signed and signed.access_key[:255],
+                reason,
+                self._unlogged,
             )
             self._next_log_s, self._unlogged = now_s + LOG_INTERVAL_S, 0
         return RequestError(

@@ -178,7 +178,10 @@ class Broker:
         ops, pages = self._config.ops, self.parts.pages
         if ops.port:
             health = HealthServer(
-                *(ops.host, ops.port, pages.checks(), pages.metrics_page()),
+                ops.host,
+                ops.port,
+                pages.checks(),
+                pages.metrics_page(),
                 permitted=self.parts.access.page_accounts,
                 other_ports=OTHER_PORTS if ops.port_may_move else 0,
                 tls=self.parts.tls if ops.metrics_tls else None,

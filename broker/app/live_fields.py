@@ -13,9 +13,9 @@ from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.store.files.config import LIVE, StoreConfig
 
 LIVE_REMOTING: Final = (
-    *("max_connections", "max_idle_s", "transfer_by_copying", "unfinished_frames_host_percent"),
-    *("unfinished_frame_min_rate", "unfinished_frame_slow_s"),
-)
+    "max_connections", "max_idle_s", "transfer_by_copying", "unfinished_frames_host_percent",
+    "unfinished_frame_min_rate", "unfinished_frame_slow_s",
+)  # fmt: skip
 LIVE_TIMER: Final = ("max_delay_ms",)
 LIVE_NAMESRV: Final = (
     "scan_not_active_broker_interval",
@@ -25,8 +25,8 @@ LIVE_NAMESRV: Final = (
     "delete_topic_with_broker_registration",
     "enable_all_topic_list",
     "enable_topic_list",
-    *("max_route_brokers", "max_route_addresses", "max_route_topics", "max_route_queues", "max_kv_config_bytes"),
-)
+    "max_route_brokers", "max_route_addresses", "max_route_topics", "max_route_queues", "max_kv_config_bytes",
+)  # fmt: skip
 
 C = TypeVar("C", bound=msgspec.Struct)
 

@@ -77,7 +77,10 @@ class NamesrvParts:
         """Return the pages: health, and metrics unless they are turned off."""
         ops = self._config.ops
         return HealthServer(
-            *(ops.host, ops.port, self.server.checks(), self._metrics_page()),
+            ops.host,
+            ops.port,
+            self.server.checks(),
+            self._metrics_page(),
             permitted=self.access.page_accounts,
             tls=self.tls if ops.metrics_tls else None,
         )

@@ -40,7 +40,8 @@ def warn_if_unreachable(listen: ListenConfig) -> None:
     if is_wildcard(listen.bind_host) and is_loopback(listen.advertised_ip):
         log.warning(
             "only clients on this machine can connect: the broker is bound to %s, but brokerIP1=%s",
-            *(listen.bind_host, listen.advertised_host),
+            listen.bind_host,
+            listen.advertised_host,
         )
 
 

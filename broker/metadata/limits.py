@@ -113,5 +113,7 @@ class Limits:
             if used > limit.most:
                 log.warning(
                     "store is above a limit, growth is rejected setting=%s most=%d used=%d",
-                    *(limit.setting, limit.most, used),
+                    limit.setting,
+                    limit.most,
+                    used,
                 )

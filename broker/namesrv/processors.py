@@ -169,7 +169,11 @@ class NamesrvProcessors:
             return
         log.warning(
             "broker %s %s peer=%s reason=%s unlogged=%d",
-            *(outcome, described(broker), source.peer, reason, self._unlogged),
+            outcome,
+            described(broker),
+            source.peer,
+            reason,
+            self._unlogged,
         )
         self._next_refusal_ms, self._unlogged = now_ms + REFUSAL_LOG_INTERVAL_MS, 0
 

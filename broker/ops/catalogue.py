@@ -490,10 +490,10 @@ PROCESS: Final = rows(
 CATALOGUE: Final[dict[str, Row]] = {
     row.name: row
     for row in (
-        *(*REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *TRANSACTIONS),
-        *(*EXPORTER, *OURS, *PROCESS),
+        *REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *TRANSACTIONS,
+        *EXPORTER, *OURS, *PROCESS,
     )
-}
+}  # fmt: skip
 
 LIBRARY: Final = {
     "python_gc_*": "garbage collections by generation",

@@ -284,7 +284,11 @@ class PartialFrames:
         if now_s >= self._next_log_s:
             log.warning(
                 "closing connection, frame unfinished peer=%s reason=%s unfinished_bytes=%d waiting=%d unlogged=%d",
-                *(source.peer, reason, source.partial_frame_bytes, len(self._waiting), self._unlogged),
+                source.peer,
+                reason,
+                source.partial_frame_bytes,
+                len(self._waiting),
+                self._unlogged,
             )
             self._next_log_s, self._unlogged = now_s + LOG_EVERY_S, 0
         else:

@@ -20,9 +20,9 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.record import Buffer
 
 NUMBERS: Final = (
-    *("queueId", "flag", "reconsumeTimes", "sysFlag", "bodyCrc"),
-    *("queueOffset", "physicalOffset", "preparedTransactionOffset", "storeTimestamp", "bornTimestamp"),
-)
+    "queueId", "flag", "reconsumeTimes", "sysFlag", "bodyCrc",
+    "queueOffset", "physicalOffset", "preparedTransactionOffset", "storeTimestamp", "bornTimestamp",
+)  # fmt: skip
 TEXTS: Final = ("body", "topic", "tags", "keys", "msgId", "properties", "bornHost", "storeHost")
 STORED_TYPES: Final = {name: TYPES[name] for name in (*NUMBERS, *TEXTS)} | {
     "properties": pa.binary(),

@@ -55,10 +55,10 @@ TYPES: Final[dict[str, pa.DataType]] = DEFAULT_TYPES | {
 DEFAULT_COLUMNS: Final = tuple(DEFAULT_TYPES)
 
 RECORD_COLUMNS: Final = (
-    *("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp"),
-    *("bornHost", "storeHost", "sysFlag", "flag", "bodyCrc", "reconsumeTimes", "preparedTransactionOffset"),
-    *("tags", "keys", "msgId", "properties", "body"),
-)
+    "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp",
+    "bornHost", "storeHost", "sysFlag", "flag", "bodyCrc", "reconsumeTimes", "preparedTransactionOffset",
+    "tags", "keys", "msgId", "properties", "body",
+)  # fmt: skip
 """All fields of a record; not decoded, they are enough to write the same record again."""
 
 

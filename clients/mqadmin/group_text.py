@@ -18,10 +18,10 @@ from skylarkmq.protocol.hash_order import bucket_order
 
 _S, _M, _H = 1000, 60 * 1000, 60 * 60 * 1000
 _DELAYS_MS: Final = (
-    *(1 * _S, 5 * _S, 10 * _S, 30 * _S),
+    1 * _S, 5 * _S, 10 * _S, 30 * _S,
     *(minutes * _M for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(1 * _H, 2 * _H),
-)
+    1 * _H, 2 * _H,
+)  # fmt: skip
 
 
 class ExponentialRetryPolicy(msgspec.Struct):

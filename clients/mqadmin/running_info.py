@@ -18,9 +18,9 @@ _QUEUE_HEAD: Final = "%-64s  %-32s  %-4s  %-20s%n"
 _QUEUE_NAMES: Final = ("#Topic", "#Broker Name", "#QID")
 _RATES_HEAD: Final = "%-64s  %14s %14s %14s %14s %18s %25s%n"
 _RATES_NAMES: Final = (
-    *("#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS"),
+    "#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS",
     "#ConsumeFailedMsgsInHour",
-)
+)  # fmt: skip
 _RATES_ROW: Final = "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d%n"
 _RUNNING_FOR_MS: Final = 2 * 60_000
 _BLOCKED_MS: Final = 60_000
@@ -54,7 +54,9 @@ def _sections(info: ConsumerRunningInfo) -> Iterator[str]:
     for queue, pop in sorted(info.mq_pop_table.items()):
         text = java_format(
             "PopProcessQueueInfo [waitAckCount:%d, droped:%s, lastPopTimestamp:%d]",
-            *(pop.wait_ack_count, pop.droped, pop.last_pop_timestamp),
+            pop.wait_ack_count,
+            pop.droped,
+            pop.last_pop_timestamp,
         )
         yield java_format("%-32s  %-32s  %-4d  %s%n", *_cells(queue), text)
     yield "\n\n#Consumer RT&TPS#\n" + java_format(_RATES_HEAD, *_RATES_NAMES)

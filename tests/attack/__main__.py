@@ -105,8 +105,15 @@ def _append(file: Path | None, daemon: tuple[str, str], outcome: Outcome) -> Non
     if file is None:
         return
     row = (
-        *(results.today(), results.commit(), *daemon, outcome.seed, outcome.requests),
-        *(f"{outcome.seconds:.1f}", f"{outcome.p99_ms:.1f}", outcome.max_rss_bytes >> 20, len(outcome.findings)),
+        results.today(),
+        results.commit(),
+        *daemon,
+        outcome.seed,
+        outcome.requests,
+        f"{outcome.seconds:.1f}",
+        f"{outcome.p99_ms:.1f}",
+        outcome.max_rss_bytes >> 20,
+        len(outcome.findings),
     )
     results.append(file, COLUMNS, row)
 

@@ -19,14 +19,14 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 ODD_KEYS: Final[tuple[Any, ...]] = (
-    *("", " ", "administrator ", " administrator", "Administrator", "administrator\0", "administrator\n", "*", "%s"),
-    *("a\x1b[2J", "\u202e", "\ud800", "ad\u200bministrator", "\U0001f600", "User:administrator", "{}", "../x", "null"),
-    *(None, True, 0, -1, 1e308, 2**64, [], ["administrator"], {"a": "administrator"}, "k" * 70_000),
-)
+    "", " ", "administrator ", " administrator", "Administrator", "administrator\0", "administrator\n", "*", "%s",
+    "a\x1b[2J", "\u202e", "\ud800", "ad\u200bministrator", "\U0001f600", "User:administrator", "{}", "../x", "null",
+    None, True, 0, -1, 1e308, 2**64, [], ["administrator"], {"a": "administrator"}, "k" * 70_000,
+)  # fmt: skip
 ODD_SIGNATURES: Final[tuple[Any, ...]] = (
-    *("", " ", "=", "====", "AAAA", "A" * 28, "A" * 27 + "=", "not base64!", "\0", "\u00e9", "\ud800", "\n", "null"),
-    *(None, True, 0, 1e308, [], {}, "A" * 70_000),
-)
+    "", " ", "=", "====", "AAAA", "A" * 28, "A" * 27 + "=", "not base64!", "\0", "\u00e9", "\ud800", "\n", "null",
+    None, True, 0, 1e308, [], {}, "A" * 70_000,
+)  # fmt: skip
 DAMAGES: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: text[:-1],
     lambda text: text.swapcase(),

@@ -50,10 +50,10 @@ GROUPS: Final = tuple(f"attackers{n}" for n in range(8))
 INTERNAL: Final = (*(str(value) for name, value in vars(SystemTopic).items() if name.isupper()), "rmq_sys_wheel_timer")
 PROPERTIES: Final = (
     *(str(value) for name, value in vars(PropertyName).items() if name.isupper()),
-    *(OUT_MS, ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES, DELETES, "TIMER_DELAY_SEC", "INNER_NUM", "INNER_BASE"),
-    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK_OFFSET", "1ST_POP_TIME", "BUYER_ID", "INSTANCE_ID"),
-    *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "TRAN_MSG_ID", "__SHARDINGKEY", "DUP_INFO", "CONSUME_START_TIME"),
-)
+    OUT_MS, ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES, DELETES, "TIMER_DELAY_SEC", "INNER_NUM", "INNER_BASE",
+    "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK_OFFSET", "1ST_POP_TIME", "BUYER_ID", "INSTANCE_ID",
+    "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "TRAN_MSG_ID", "__SHARDINGKEY", "DUP_INFO", "CONSUME_START_TIME",
+)  # fmt: skip
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("topic", "b", "originTopic", "topicName"), TOPICS),
     **dict.fromkeys(("group", "consumerGroup", "producerGroup", "groupName", "a"), GROUPS),
@@ -65,10 +65,10 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "brokerAddr": ("10.66.66.66:10911",),
 }
 CONFIGS: Final = (
-    *(b"noSuchKey=1", b"\xff=\xff", b"=", b"fileReservedTime=never", b"listenPort=-1", b"flushDiskType=SOMETIMES"),
-    *(b"storePathRootDir=/nonexistent/attack", b"maxMessageSize=nine", b"brokerPermission=x", b"a" * 100_000),
-    *(b"bindAddress=256.256.256.256", b"sendMessageThreadPoolNums=4", b"traceOn=\x00", b"k\n\n\nk=\x1b[2J"),
-)
+    b"noSuchKey=1", b"\xff=\xff", b"=", b"fileReservedTime=never", b"listenPort=-1", b"flushDiskType=SOMETIMES",
+    b"storePathRootDir=/nonexistent/attack", b"maxMessageSize=nine", b"brokerPermission=x", b"a" * 100_000,
+    b"bindAddress=256.256.256.256", b"sendMessageThreadPoolNums=4", b"traceOn=\x00", b"k\n\n\nk=\x1b[2J",
+)  # fmt: skip
 ALL: Final[Mapping[str, tuple[str, ...]]] = {
     **OWN,
     **dict.fromkeys(("topic", "b", "originTopic", "topicName"), (OWN_TOPIC, OWN_TOPIC, KEPT, LATER, "Attack1")),
@@ -83,22 +83,22 @@ ALL: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Names under access control."""
 HARMFUL_CONFIGS: Final = (
-    *(b"brokerPermission=0", b"aclEnable=false", b"authenticationEnabled=false", b"authorizationEnabled=false"),
-    *(b"autoCreateTopicEnable=false", b"maxMessageSize=1", b"fileReservedTime=1", b"flushDiskType=ASYNC_FLUSH"),
-    *(b"aclStrict=false", b"kvConfigPath=/nonexistent", b"authenticationWhitelist=310,11,25,3001", b"auditLog=off"),
-    *(b"initAuthenticationUser={}", b"namesrvAuth=false", b"adminAllowedNetworks=0.0.0.0/0"),
-)
+    b"brokerPermission=0", b"aclEnable=false", b"authenticationEnabled=false", b"authorizationEnabled=false",
+    b"autoCreateTopicEnable=false", b"maxMessageSize=1", b"fileReservedTime=1", b"flushDiskType=ASYNC_FLUSH",
+    b"aclStrict=false", b"kvConfigPath=/nonexistent", b"authenticationWhitelist=310,11,25,3001", b"auditLog=off",
+    b"initAuthenticationUser={}", b"namesrvAuth=false", b"adminAllowedNetworks=0.0.0.0/0",
+)  # fmt: skip
 NUMBERS: Final = (
-    *(0, -1, 1, 2**15, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63), 2**64),
-    *("9" * 5_000, "-" + "9" * 5_000, "1e9", "0x7f", "NaN", "Infinity", "٣", " 1", "1 ", "+1", "1_000", ""),
-)
+    0, -1, 1, 2**15, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63), 2**64,
+    "9" * 5_000, "-" + "9" * 5_000, "1e9", "0x7f", "NaN", "Infinity", "٣", " 1", "1 ", "+1", "1_000", "",
+)  # fmt: skip
 NAMES: Final = (
-    *("../../x", "../../../victim", "a/b", ".", "..", "/", "x\0y", "x\ny", "\x1b[2J", "\x7f", "\u2028", "\U0001f600"),
-    *("", " ", "%", "%RETRY%", "%DLQ%", "%RETRY%../../x", "%DLQ%a/b", "%RETRY%%RETRY%a", "a|b", "a%b", "T" * 127),
-    *("T" * 128, "T" * 255, "G" * 256, "T" * 32_767, "2024", "0", "../consumequeue/Attack0", "CON", "a\\b"),
+    "../../x", "../../../victim", "a/b", ".", "..", "/", "x\0y", "x\ny", "\x1b[2J", "\x7f", "\u2028", "\U0001f600",
+    "", " ", "%", "%RETRY%", "%DLQ%", "%RETRY%../../x", "%DLQ%a/b", "%RETRY%%RETRY%a", "a|b", "a%b", "T" * 127,
+    "T" * 128, "T" * 255, "G" * 256, "T" * 32_767, "2024", "0", "../consumequeue/Attack0", "CON", "a\\b",
     "attack\u0130",
-    *(*INTERNAL, "rmq_sys_other", "TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "CID_RMQ_SYS_TRANS"),
-)
+    *INTERNAL, "rmq_sys_other", "TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "CID_RMQ_SYS_TRANS",
+)  # fmt: skip
 TYPES: Final[tuple[Any, ...]] = (None, True, False, [], {}, [[]], {"a": {}}, 1.5, 1e308, [None] * 10, {"": ""}, 7)
 SYS_FLAGS: Final = (*(1 << bit for bit in range(32)), 12, 4 | 0x80, 0xFF, -1, 0x7FFF_FFFF)
 BODIES: Final = (b"", b"\0", b"{", b"[", b"[]", b"null", b"{}", b"\xff" * 100, b"[" * 50_000, b'{"a":' * 20_000, b"0")

@@ -41,39 +41,39 @@ UNREADABLE: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER, 
 
 UNCHECKED_PLAIN: Final = frozenset(
     {
-        *(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET),
-        *(RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.VIEW_MESSAGE_BY_ID),
-        *(RequestCode.CHECK_CLIENT_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_CONFIG),
-        *(RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET),
-        *(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_TOPIC_CONFIG),
-        *(RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_PRODUCER_CONNECTION_LIST),
-        *(RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_CONSUME_TIME_SPAN),
-        *(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, RequestCode.GET_CONSUMER_RUNNING_INFO),
-        *(RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.QUERY_CONSUME_QUEUE),
-        *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_INFO),
-        *(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT),
-        *(RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+        RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CHECK_CLIENT_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.GET_BROKER_HA_STATUS,
     }
-)
+)  # fmt: skip
 """Requests that 4.9 leaves unchecked and that change nothing; and heartbeats, which may contain no consumer."""
 UNCHECKED_USERS: Final = frozenset(
     {
-        *(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.END_TRANSACTION),
+        RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.END_TRANSACTION,
         RequestCode.VIEW_MESSAGE_BY_ID,
     }
-)
+)  # fmt: skip
 """Requests that name no resource in 5.3: of producers, and of clients that send no topic."""
 OPEN_TOPIC: Final[Mapping[str, str]] = {"4.9": SystemTopic.TRACE, "5.3": "DefaultCluster_REPLY_TOPIC"}
 """Every account may send traces in 4.9, and replies in 5.3."""
 UNCHECKED: Final[Mapping[str, frozenset[int]]] = {"4.9": UNCHECKED_PLAIN, "5.3": UNCHECKED_USERS}
 NAMESRV_CHANGES: Final = frozenset(
     {
-        *(RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG, RequestCode.REGISTER_BROKER),
-        *(RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.WIPE_WRITE_PERM_OF_BROKER),
-        *(RequestCode.ADD_WRITE_PERM_OF_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG),
+        RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG, RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG,
     }
-)
+)  # fmt: skip
 TOPIC_FIELDS: Final = ("topic",)
 TOPIC_AND_GROUP: Final = ("topic", "consumerGroup")
 RESOURCES: Final[Mapping[int, tuple[str, ...]]] = {

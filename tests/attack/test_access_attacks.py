@@ -46,11 +46,11 @@ MEGABYTE: Final = 1 << 20
 ACL_CODES: Final = (50, 51, 52, 53)
 USER_CODES: Final = tuple(range(3001, 3011))
 GARBAGE: Final = (
-    *(b"", b"null", b"[]", b"{", b"\xff" * 100, b'"x"', b"0", b"[" * 100_000, b'{"a":' * 50_000, b"{}", b"[{}]"),
-    *(b'{"username":{}}', b'{"policies":null}', b'{"policies":[null]}', b'{"policies":[{"entries":[null]}]}'),
-    *(b'{"username":"administrator","password":"x","userType":9}', b'{"subject":"User:","policies":{}}'),
+    b"", b"null", b"[]", b"{", b"\xff" * 100, b'"x"', b"0", b"[" * 100_000, b'{"a":' * 50_000, b"{}", b"[{}]",
+    b'{"username":{}}', b'{"policies":null}', b'{"policies":[null]}', b'{"policies":[{"entries":[null]}]}',
+    b'{"username":"administrator","password":"x","userType":9}', b'{"subject":"User:","policies":{}}',
     b'{"subject":"User:othertopic","policies":[{"policyType":"Custom","entries":[{"resource":"*","actions":7}]}]}',
-)
+)  # fmt: skip
 
 
 class Fortress:
@@ -335,17 +335,14 @@ def test_unknown_accounts_and_wrong_secrets_get_the_same_response(fortress: Fort
 
 
 PATTERNS: Final = (
-    *(
-        "*" * 10_000,
+    "*" * 10_000,
         "Topic:b" + "*" * 10_000,
         "Topic:" + "b*a*" * 5_000,
         "Topic:(a+)+$",
         "Topic:[",
         "Topic:\\",
         "Topic:",
-    ),
-    *(
-        ":",
+    ":",
         "",
         "Cluster",
         "Topic:a\0b",
@@ -356,11 +353,9 @@ PATTERNS: Final = (
         "**",
         "Group:*",
         "Cluster:*",
-    ),
-)
+)  # fmt: skip
 SOURCES: Final = (
-    *(
-        "",
+    "",
         "*",
         "256.1.1.1",
         "1.2.3.4/33",
@@ -370,9 +365,8 @@ SOURCES: Final = (
         "fe80::1%eth0",
         "1.2.3.4-",
         "9" * 9_000,
-    ),
-    *("127.0.0.1\n", "\u0661.1.1.1", "0x7f.1", "127.1", "1.2.3.{4,5", "1.*.*", "[::1]", "1.2.3.4/1.2.3.4"),
-)
+    "127.0.0.1\n", "\u0661.1.1.1", "0x7f.1", "127.1", "1.2.3.{4,5", "1.*.*", "[::1]", "1.2.3.4/1.2.3.4",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("fortress_of_module", ["5.3"], indirect=True)

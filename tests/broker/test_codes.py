@@ -19,9 +19,9 @@ OF_NAME_SERVER: Final = "of the name server"
 TO_CLIENTS: Final = {39, 40, 220, 221, 326}
 """Requests that the broker sends to clients."""
 OPERATORS_ASK: Final = {
-    *(18, 21, 25, 26, 43, 45, 60, 61, 200, 201, 202, 203, 204, 207, 208, 222, 223, 225, 300, 303, 305, 306, 307, 309),
-    *(315, 316, 317, 321, 323, 324, 325, 328, 329, 351, 352, 402, 907),
-}
+    18, 21, 25, 26, 43, 45, 60, 61, 200, 201, 202, 203, 204, 207, 208, 222, 223, 225, 300, 303, 305, 306, 307, 309,
+    315, 316, 317, 321, 323, 324, 325, 328, 329, 351, 352, 402, 907,
+}  # fmt: skip
 """Requests of mqadmin 4.9.7 and 5.3.3 for topics, groups, offsets, connections, messages, statistics and
 replication."""
 OPERATORS_ASK_NAMES: Final = {205, 318, 319, 327}

@@ -180,7 +180,14 @@ def test_pages_are_reached_by_the_navigation(hand: Hand) -> None:
     """Each entry opens its page, which marks the entry as the current one."""
     hand.page.goto("/settings")
     for name in (
-        *("overview", "topics", "groups", "messages", "dead-letters", "delayed", "transactions", "connections"),
+        "overview",
+        "topics",
+        "groups",
+        "messages",
+        "dead-letters",
+        "delayed",
+        "transactions",
+        "connections",
         "replication",
     ):
         hand.press(f"#nav-{name}")

@@ -14,9 +14,9 @@ from skylarkmq.broker.app.in_process import InProcessBroker, running
 from tests.harness.limits import PROCESS_LIMIT_S
 
 MISSING_ELSEWHERE = (
-    *("uvloop", "fcntl", "resource", "grp", "pwd", "termios", "tty", "pty", "syslog", "posix", "readline", "curses"),
-    *("_posixshmem", "_posixsubprocess", "spwd", "crypt", "nis", "ossaudiodev"),
-)
+    "uvloop", "fcntl", "resource", "grp", "pwd", "termios", "tty", "pty", "syslog", "posix", "readline", "curses",
+    "_posixshmem", "_posixsubprocess", "spwd", "crypt", "nis", "ossaudiodev",
+)  # fmt: skip
 """Modules that macOS or Windows do not have."""
 
 WITHOUT_LINUX = f"""
@@ -70,12 +70,12 @@ print(*sorted(name for name in loaded if name not in sys.stdlib_module_names))
 MAY_BE_IMPORTED = {
     "skylarkmq",
     # what the SDK depends on
-    *("isal", "msgpack", "msgspec"),
+    "isal", "msgpack", "msgspec",
     # of Cython's runtime, if protocol/compiled is compiled
-    *("_cython", "cython_runtime"),
+    "_cython", "cython_runtime",
     # of msgspec, for annotations
-    *("typing_extensions",),
-}
+    "typing_extensions",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

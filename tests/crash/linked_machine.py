@@ -140,7 +140,12 @@ class LinkedProcess:
         self.config = config_of(machine.root, sync=settings.is_sync, is_follower=not self.leads, **settings.sizes)
         self.store = MessageStore(self.config, time.ms, disk=machine.disk)
         self.member = LinkMember(
-            *(replication, self.config, GROUP, self.store, self._end, time.ms),
+            replication,
+            self.config,
+            GROUP,
+            self.store,
+            self._end,
+            time.ms,
             server_tls=ServerTls(TlsConfig(mode=TlsMode.DISABLED)),
             client_tls=None,
             disk=machine.disk,

@@ -63,9 +63,9 @@ from tests.harness import results
 STATES: Final = 10_000_000
 MUTANT_STATES: Final = 400_000
 COLUMNS: Final = (
-    *("date", "commit", "mutant", "scope", "min", "epochs", "writes", "crashes", "losses"),
-    *("states", "transitions", "depth", "complete", "seconds", "finding", "trace"),
-)
+    "date", "commit", "mutant", "scope", "min", "epochs", "writes", "crashes", "losses",
+    "states", "transitions", "depth", "complete", "seconds", "finding", "trace",
+)  # fmt: skip
 """Columns of the results; `trace` is the number of steps to the finding."""
 EPILOG: Final = """\
 examples:

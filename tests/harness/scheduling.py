@@ -29,10 +29,10 @@ STARTS_SPARK: Final = ("tests/spark/test_matrix.py", "tests/spark/test_read_back
 SECOND_SESSION: Final = ("tests/spark/test_s", "tests/spark/test_t", "tests/interop/")
 USES_BROWSER: Final = "tests/browser/"
 ONE_WORKER_PER_MODULE: Final = (
-    *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
-    *("tests/attack/test_access_attacks.py", "tests/documents/test_examples.py", "tests/test_supply_chain.py"),
+    "tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py",
+    "tests/attack/test_access_attacks.py", "tests/documents/test_examples.py", "tests/test_supply_chain.py",
     "tests/ha/test_hostile_peers.py",
-)
+)  # fmt: skip
 LONGEST: Final = (
     "tests/spark/",
     "tests/interop/test_java_slaves.py",

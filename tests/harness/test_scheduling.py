@@ -21,8 +21,12 @@ def test_long_tests_start_first_and_short_ones_last() -> None:
     )
     last, first = ((LONGEST[number], "interop") for number in (-1, 0))
     assert started(quick, fuzz, daemon, crash, last, first) == [
-        *(LONGEST[0], LONGEST[-1]),
-        *("crash.py", "daemon.py", "fuzz.py", "quick.py"),
+        LONGEST[0],
+        LONGEST[-1],
+        "crash.py",
+        "daemon.py",
+        "fuzz.py",
+        "quick.py",
     ]
 
 

@@ -99,11 +99,11 @@ LEFT_OUT: Final[dict[str, str]] = {
 
 ACCESS_COMMANDS: Final = frozenset(
     (
-        *("updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"),
+        "updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr",
         *(f"{verb}User" for verb in ("create", "update", "delete", "get", "list", "copy")),
         *(f"{verb}Acl" for verb in ("create", "update", "delete", "get", "list", "copy")),
     )
-)
+)  # fmt: skip
 """Commands that need a broker with access control: test_access_admin.py."""
 
 

@@ -66,10 +66,10 @@ BODIES: tuple[Callable[[random.Random], bytes], ...] = (
     *(one_byte, some_bytes, plain_text, some_bytes) * 2,
     compressible,
     *(some_bytes, plain_text) * 5,
-    *(one_byte, some_bytes, compressible),
+    one_byte, some_bytes, compressible,
     *(some_bytes, plain_text) * 10,
     hundred_kib,
-)
+)  # fmt: skip
 
 
 def thousand_orders(modes: tuple[str, ...], *, zero_bytes: bool) -> list[Order]:

@@ -49,9 +49,9 @@ TIMER_S: Final = 5
 READ_DEADLINE_S: Final = 3_000
 EQUAL: Final = "equal"
 COLUMNS: Final = (
-    *("date", "commit", "rocketmq", "role", "master_role", "seed", "messages", "kills", "crashes"),
-    *("log_mb", "read", "seconds", "result"),
-)
+    "date", "commit", "rocketmq", "role", "master_role", "seed", "messages", "kills", "crashes",
+    "log_mb", "read", "seconds", "result",
+)  # fmt: skip
 """Columns of the results. `role` is Skylark's; `kills` of each side; `crashes` of the master, by itself; `read`:
 messages that a client read from the copy."""
 

@@ -21,8 +21,7 @@ PROGRAM = Path(__file__).parent / "allocation" / "Shares.java"
 GOLDEN = Path(__file__).parents[1] / "golden" / "allocation" / "allocations.json"
 SMALL_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8")
 BROKERS = (
-    *(
-        "broker-a",
+    "broker-a",
         "broker-b",
         "room1-a",
         "room2-b",
@@ -34,9 +33,8 @@ BROKERS = (
         "r1@b@c",
         "r2@",
         "r1@d@",
-    ),
-    *("@e", "é", "\uff5e-x", "\U0001f600-x"),
-)
+    "@e", "é", "\uff5e-x", "\U0001f600-x",
+)  # fmt: skip
 MEMBERS = ("10.0.0.{}@{}#7{}", "room1-{}@{}{}", "room2-{}@{}{}", "\uff5e-{}@{}{}", "\U0001f600-{}@{}{}")
 
 pytestmark = pytest.mark.interop

@@ -26,17 +26,15 @@ MATCH: Final = (
 )
 MONITORED: Final = "serviceMonitor.enabled=true"
 EVERYTHING: Final = (
-    *(MONITORED, "advertisedHost=203.0.113.9", "persistence.storageClass=fast", "podAnnotations.team=a"),
-    *(
-        "imagePullSecrets[0].name=registry",
+    MONITORED, "advertisedHost=203.0.113.9", "persistence.storageClass=fast", "podAnnotations.team=a",
+    "imagePullSecrets[0].name=registry",
         "nodeSelector.disk=nvme",
         "tolerations[0].key=mq",
         "serviceMonitor.labels.a=b",
-    ),
-    *("extraVolumes[0].name=keys", "extraVolumes[0].secret.secretName=keys", "env[0].name=TZ", "env[0].value=UTC"),
-    *("extraVolumeMounts[0].name=keys", "extraVolumeMounts[0].mountPath=/keys", f"image.digest=sha256:{'a' * 64}"),
-    *(f"{MATCH}.key=disk", f"{MATCH}.operator=Exists"),
-)
+    "extraVolumes[0].name=keys", "extraVolumes[0].secret.secretName=keys", "env[0].name=TZ", "env[0].value=UTC",
+    "extraVolumeMounts[0].name=keys", "extraVolumeMounts[0].mountPath=/keys", f"image.digest=sha256:{'a' * 64}",
+    f"{MATCH}.key=disk", f"{MATCH}.operator=Exists",
+)  # fmt: skip
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 

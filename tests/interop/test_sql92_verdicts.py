@@ -14,17 +14,16 @@ PROGRAM = Path(__file__).parent / "filters" / "Verdicts.java"
 SMALL_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 VALUES = (
-    *("5", "5.5", "x", "TrUe", "false", "-3", "+5", "3000000000", "-2147483648", "2147483648", "9223372036854775808"),
-    *("1e5", "5d", " 5 ", "NaN", "-Infinity", "-0.0", "0.0", "0", "0x1p3", "0x10", "٥", "𝟓", "it's", "1_000", "1E400"),
-)
+    "5", "5.5", "x", "TrUe", "false", "-3", "+5", "3000000000", "-2147483648", "2147483648", "9223372036854775808",
+    "1e5", "5d", " 5 ", "NaN", "-Infinity", "-0.0", "0.0", "0", "0x1p3", "0x10", "٥", "𝟓", "it's", "1_000", "1E400",
+)  # fmt: skip
 OPERANDS = (
-    *("a", "b", "c", "$d", "zz", "5", "-3", "5.5", "3000000000", "'5'", "'x'", "TRUE", "FALSE", "NULL", "0", "1E5"),
-    *("'true'", "5L", "- -5", "+a", "-a", "-TRUE", "(a)", "('x')", "-2147483648"),
-)
+    "a", "b", "c", "$d", "zz", "5", "-3", "5.5", "3000000000", "'5'", "'x'", "TRUE", "FALSE", "NULL", "0", "1E5",
+    "'true'", "5L", "- -5", "+a", "-a", "-TRUE", "(a)", "('x')", "-2147483648",
+)  # fmt: skip
 WORDS = (
     *OPERANDS,
-    *(
-        "012",
+    "012",
         "0l",
         "0.0",
         ".5",
@@ -39,16 +38,15 @@ WORDS = (
         "!",
         ".",
         "%",
-    ),
-    *("AND", "AND", "OR", "OR", "NOT", "NOT", "=", "<>", ">", ">=", "<", "<=", "IN", "('x','5')", "(", ")", ")", ","),
-    *("BETWEEN", "IS", "IS NULL", "IS NOT NULL", "CONTAINS", "STARTSWITH 'x'", "not ENDSWITH '5'", "+", "-", "--"),
-    *("/* c */", "/*", "-- c\n", "LIKE", "1e400", "\n", "\t"),
-)
+    "AND", "AND", "OR", "OR", "NOT", "NOT", "=", "<>", ">", ">=", "<", "<=", "IN", "('x','5')", "(", ")", ")", ",",
+    "BETWEEN", "IS", "IS NULL", "IS NOT NULL", "CONTAINS", "STARTSWITH 'x'", "not ENDSWITH '5'", "+", "-", "--",
+    "/* c */", "/*", "-- c\n", "LIKE", "1e400", "\n", "\t",
+)  # fmt: skip
 FORMS = (
-    *("{} = {}", "{} <> {}", "{} < {}", "{} >= {}", "{} AND {}", "{} or {}", "NOT {}", "({})", "({} = {})", "-{}"),
-    *("{} BETWEEN {} AND {}", "{} NOT BETWEEN {} AND {}", "{} IN ('x', '5', 'true')", "{} NOT IN ('x')", "{} IS NULL"),
-    *("{} IS NOT NULL", "{} CONTAINS 'x'", "{} NOT CONTAINS ''", "{} STARTSWITH '5'", "{} ENDSWITH 'e'"),
-)
+    "{} = {}", "{} <> {}", "{} < {}", "{} >= {}", "{} AND {}", "{} or {}", "NOT {}", "({})", "({} = {})", "-{}",
+    "{} BETWEEN {} AND {}", "{} NOT BETWEEN {} AND {}", "{} IN ('x', '5', 'true')", "{} NOT IN ('x')", "{} IS NULL",
+    "{} IS NOT NULL", "{} CONTAINS 'x'", "{} NOT CONTAINS ''", "{} STARTSWITH '5'", "{} ENDSWITH 'e'",
+)  # fmt: skip
 
 pytestmark = pytest.mark.interop
 

@@ -36,6 +36,8 @@ def test_decimals(text: str | None, number: int | None) -> None:
 def test_both_ends_of_a_range_are_included() -> None:
     """Both ends of the range are included."""
     assert [decimal(text, -1, INT32_MAX) for text in ("-2", "-1", str(INT32_MAX), str(INT32_MAX + 1))] == [
-        *(None, -1),
-        *(INT32_MAX, None),
+        None,
+        -1,
+        INT32_MAX,
+        None,
     ]

@@ -8,17 +8,47 @@ def test_names_are_in_the_order_of_a_java_hash_map() -> None:
     """As Java 17 returns the keys of such maps: by bucket, and with more than twelve keys by more buckets."""
     twelve, more = [f"topic-{n}" for n in range(10)], [f"topic-{n}" for n in range(11)]
     assert bucket_order(["%RETRY%G", "orders", *twelve]) == [
-        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "orders"),
-        *("topic-0", "topic-1", "topic-2", "topic-3", "topic-4", "topic-5"),
+        "topic-6",
+        "topic-7",
+        "topic-8",
+        "topic-9",
+        "%RETRY%G",
+        "orders",
+        "topic-0",
+        "topic-1",
+        "topic-2",
+        "topic-3",
+        "topic-4",
+        "topic-5",
     ]
     assert bucket_order(["%RETRY%G", "orders", *more]) == [
-        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "topic-0", "topic-1", "topic-2", "topic-3"),
-        *("topic-10", "topic-4", "topic-5", "orders"),
+        "topic-6",
+        "topic-7",
+        "topic-8",
+        "topic-9",
+        "%RETRY%G",
+        "topic-0",
+        "topic-1",
+        "topic-2",
+        "topic-3",
+        "topic-10",
+        "topic-4",
+        "topic-5",
+        "orders",
     ]
     assert bucket_order(["價格", "größe"]) == ["größe", "價格"]
     names = ["UNIQ_KEY", "WAIT", "TAGS", "KEYS", "MIN_OFFSET", "MAX_OFFSET", "n", "CLUSTER", "TRACE_ON", "MSG_REGION"]
     assert bucket_order(names, 128) == [
-        *("MSG_REGION", "UNIQ_KEY", "CLUSTER", "MIN_OFFSET", "TAGS", "KEYS", "WAIT", "TRACE_ON", "n", "MAX_OFFSET")
+        "MSG_REGION",
+        "UNIQ_KEY",
+        "CLUSTER",
+        "MIN_OFFSET",
+        "TAGS",
+        "KEYS",
+        "WAIT",
+        "TRACE_ON",
+        "n",
+        "MAX_OFFSET",
     ]
 
 

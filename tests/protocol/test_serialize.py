@@ -175,7 +175,7 @@ def test_headers_round_trip_in_both_dialects(dialect: int) -> None:
 def test_both_forms_of_a_send_decode_to_one_struct() -> None:
     """Long names and single letters decode to one struct."""
     long = SendMessageHeader("g", "T", "TBW102", 4, 0, 0, 1, 0)
-    assert isinstance(SendMessageV2Header(*("g", "T", "TBW102", 4, 0, 0, 1, 0)), SendMessageHeader)
+    assert isinstance(SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0), SendMessageHeader)
     assert set(long.to_ext()) >= {"producerGroup", "defaultTopicQueueNums", "sysFlag"}
 
 

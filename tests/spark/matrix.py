@@ -161,9 +161,7 @@ class Trial:
     def _start_if_needed(self, *more: str) -> PipelineProcess:
         if self._pipeline is None or not self._pipeline.is_running:
             self._running.close()
-            arguments = [
-                *("-n", self._broker.namesrv, "-t", TOPIC, "--checkpoint", str(self._directory / "checkpoint"))
-            ]
+            arguments = ["-n", self._broker.namesrv, "-t", TOPIC, "--checkpoint", str(self._directory / "checkpoint")]
             arguments += ["--option", "includeProperties=true", "--max-rows", str(self._options.max_rows)]
             arguments += [f"--conf=spark.jars.ivy={self._options.ivy}"] if self._options.ivy else []
             arguments += [*self._target.arguments(), *(more or ("--interval", "0 seconds"))]

@@ -163,7 +163,12 @@ def test_traces_are_joined_by_message(spark: SparkSession, shop: Scene, tmp_path
     assert (producer["topic"], producer["producerGroup"], producer["failed"]) == ("Orders", "shop", 0)
     assert producer["cost"]["p50"] <= producer["cost"]["p99"] <= producer["cost"]["max"]
     assert [consumer[name] for name in ("topic", "consumerGroup", "calls", "failed", "unfinished", "redeliveries")] == [
-        *("Orders", "billing", COUNT, 2, 0, 0),
+        "Orders",
+        "billing",
+        COUNT,
+        2,
+        0,
+        0,
     ]
     assert consumer["latency"]["max"] == found["slowestDeliveries"][0]["latencyMs"] > 0
     assert len(found["slowestHandlers"]) == COUNT

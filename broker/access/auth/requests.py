@@ -87,7 +87,10 @@ class AuthRequests:
         user = self._users.update(change)
         log.info(
             "user changed user=%s type=%s status=%s peer=%s",
-            *(user.username, user.type.value, user.status.value, source.peer),
+            user.username,
+            user.type.value,
+            user.status.value,
+            source.peer,
         )
         return self._respond_when_saved(USERS_FILE)
 

@@ -96,11 +96,20 @@ class Administration:
         )
         self.topics = TopicProcessor(topics, offsets, store, waits.topics, waits.announced)
         self.resets = ResetOffsetProcessor(
-            *(name, topics, groups, sessions, offsets, store, arrivals, waits.offsets),
+            name,
+            topics,
+            groups,
+            sessions,
+            offsets,
+            store,
+            arrivals,
+            waits.offsets,
             by_broker=config.resets_by_broker,
         )
         self._processors: tuple[Serves, ...] = (
-            *(self.runtime, self.topics, self.resets),
+            self.runtime,
+            self.topics,
+            self.resets,
             GroupProcessor(groups, offsets, waits.groups, waits.offsets),
             TopicStatsProcessor(name, topics, sessions, store, self.windows),
             ConsumeStatsProcessor(config.identity, topics, groups, sessions, offsets, store, self.windows, now_ms),

@@ -63,7 +63,7 @@ class Consumption:
         self._arrivals = arrivals
         self._steady_ms = steady_ms
         checks = PullChecks(config.pull, topics, groups, sessions)
-        self.pulls = PullProcessor(*(config.pull, checks, store, offsets, arrivals, latencies), deliveries, has_master)
+        self.pulls = PullProcessor(config.pull, checks, store, offsets, arrivals, latencies, deliveries, has_master)
         self.notices = GroupNotifications(loop, sessions)
         self.clients = ClientManageProcessor(
             config.clients, sessions, groups, topics, self.notices, rights, steady_ms, tables.limits

@@ -117,8 +117,14 @@ class BackgroundDelivery:
             self.requested_delays,
         )
         ends = TransactionEnds(
-            *(self.transactions, store, self.puts, self.deferral.defer, tables.offsets, tables.sessions),
-            *(now_ms, steady_ms),
+            self.transactions,
+            store,
+            self.puts,
+            self.deferral.defer,
+            tables.offsets,
+            tables.sessions,
+            now_ms,
+            steady_ms,
         )
         self.endings, self.recheck, self.transaction_checks = ends.endings, ends.recheck, ends.checks
         self.delay_offsets = DelayOffsetTable(config.flush_delay_offset_interval, now_ms)

@@ -55,7 +55,11 @@ class DerivedSends:
         self.replies = Replies(tables.sessions, calls, config.address, now_ms)
         self.send_backs = SendBackProcessor(config.send, topics, groups, store, puts, deferral.defer, rights, now_ms)
         self.reply_sends = ReplyProcessor(
-            *(production.checks, production.messages, puts, production.responses, self.replies),
+            production.checks,
+            production.messages,
+            puts,
+            production.responses,
+            self.replies,
             are_stored=config.are_replies_stored,
         )
         self.recalls = RecallProcessor(config.recall, topics, deferral.defer, puts, now_ms)

@@ -89,7 +89,12 @@ class Replication:
         if replica is None:
             return
         slave_tables = SlaveTables(
-            *(tables.topics, tables.groups, tables.offsets, delivery.delay_offsets, delivery.timers, store),
+            tables.topics,
+            tables.groups,
+            tables.offsets,
+            delivery.delay_offsets,
+            delivery.timers,
+            store,
             config.store.store_path_root_dir,
         )
         outbound = registration.outbound
@@ -143,7 +148,12 @@ def link_parts(
     if not replication.is_linked:
         return None
     member = LinkMember(
-        *(replication, config.store, config.broker.broker_name, store, ended, wall_ms),
+        replication,
+        config.store,
+        config.broker.broker_name,
+        store,
+        ended,
+        wall_ms,
         server_tls=server_tls,
         client_tls=client_tls,
     )

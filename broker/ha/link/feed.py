@@ -116,7 +116,7 @@ class Feed:
         while (behind := self._log.end - self.sent) > NEAR_BYTES and not self._connection.is_closed:
             part = self._log.file_range(self.sent, min(behind, CHUNK_BYTES))
             self.sent += await self._catch_up.send(
-                *(self._connection, part, self._log.whole_records, self._epoch, self.sent, self._committed)
+                self._connection, part, self._log.whole_records, self._epoch, self.sent, self._committed
             )
 
     def _caught_up(self, task: asyncio.Task[None]) -> None:

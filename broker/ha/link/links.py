@@ -121,7 +121,7 @@ class Links:
         """Send the log from `start` on, and all that is written later."""
         if (connection := self._connections.get(link)) is not None:
             feed = Feed(
-                *(connection, self._source, self._last_frame, self._catch_up, self._committed), epoch=epoch, start=start
+                connection, self._source, self._last_frame, self._catch_up, self._committed, epoch=epoch, start=start
             )
             self._feeds[link] = feed
             self._push(feed)

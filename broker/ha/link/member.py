@@ -169,8 +169,13 @@ class LinkMember:
         self._node = Node(me, state, Log(self._store.min_physical_offset, end, epochs), _now())
         log.info(
             "node loaded node=%s store_id=%s promised=%d committed=%d end=%d epochs=%d last=%d",
-            *(node, state.store_id, state.promised, state.committed, end),
-            *(len(epochs.entries), epochs.last),
+            node,
+            state.store_id,
+            state.promised,
+            state.committed,
+            end,
+            len(epochs.entries),
+            epochs.last,
         )
 
     def close(self) -> None:
@@ -188,7 +193,9 @@ class LinkMember:
         else:
             log.error(
                 "the log lacks acknowledged bytes, the store gets a new id end=%d committed=%d reason=%s",
-                *(end, state.committed, recovered.reason),
+                end,
+                state.committed,
+                recovered.reason,
             )
             current = HaState(state.promised, _new_store_id(), min(end, state.committed))
         self._files.keep_state(current)
@@ -217,7 +224,10 @@ class LinkMember:
         self.links.post, self.links.copy = runner.post, runner.copy
         if self._config.leads:
             runner.decisions = LeaderDecisions(
-                *(self._config.ha_node_id, self._files.record, self._disk, runner.post),
+                self._config.ha_node_id,
+                self._files.record,
+                self._disk,
+                runner.post,
                 minimum=self._config.min_in_sync_replicas,
                 acks=self._acks,
                 skipped=random_skips(secrets.randbelow),

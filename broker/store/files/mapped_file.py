@@ -47,9 +47,9 @@ class MappedFile:
     """The segment of `size` bytes that begins at byte `start` of its log."""
 
     __slots__ = (
-        *("_disk", "_faults", "_holders", "_is_lost_logged", "_map"),
-        *("address", "end", "fd", "is_deleted", "path", "size", "start", "view"),
-    )
+        "_disk", "_faults", "_holders", "_is_lost_logged", "_map",
+        "address", "end", "fd", "is_deleted", "path", "size", "start", "view",
+    )  # fmt: skip
 
     def __init__(self, path: str, start: int, size: int, fd: int, disk: Disk) -> None:
         self.path = path

@@ -381,7 +381,11 @@ class CommitLog:
     def statistics(self) -> CommitLogStatistics:
         """Counts since the start."""
         return CommitLogStatistics(
-            *(self.files.min_offset, self.written, self._messages, self._written_bytes, self._failed_batches),
+            self.files.min_offset,
+            self.written,
+            self._messages,
+            self._written_bytes,
+            self._failed_batches,
             damaged_segments=self.files.damaged,
         )
 

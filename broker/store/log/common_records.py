@@ -44,12 +44,12 @@ too."""
 _SPACE: Final = ord(" ")
 _HEAD: Final = np.dtype(
     [
-        *(("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4")),
-        *(("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8")),
-        *(("born_host", "V8"), ("store_timestamp", ">i8"), ("store_host", "V8"), ("reconsume_times", ">i4")),
-        *(("prepared_transaction_offset", ">i8"), ("body_size", ">i4")),
+        ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"),
+        ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
+        ("born_host", "V8"), ("store_timestamp", ">i8"), ("store_host", "V8"), ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"), ("body_size", ">i4"),
     ]
-)
+)  # fmt: skip
 """All before the body, in the order of the record and of the fields of `Record`."""
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -246,8 +246,13 @@ def _records(view: memoryview, begins: Ints, heads: Heads, texts: Sequence[Colum
     bodies = begins + COMMON_HEAD_SIZE
     topic_lengths = np.fromiter(map(len, topics), np.int64, count)
     columns = (
-        *(begins.tolist(), *fields, bodies.tolist(), body_sizes, map(_topic_of, topics)),
-        *((bodies + heads["body_size"] + 1 + topic_lengths + 2).tolist(), map(_tags_code_of, tags)),
+        begins.tolist(),
+        *fields,
+        bodies.tolist(),
+        body_sizes,
+        map(_topic_of, topics),
+        (bodies + heads["body_size"] + 1 + topic_lengths + 2).tolist(),
+        map(_tags_code_of, tags),
         map(_keys_of, unique_keys, keys),
     )
     return list(map(CommonRecord, repeat(view), *columns))

@@ -169,7 +169,10 @@ class RecordChecks:
             "damaged record is not delivered file=%s at=%d topic=%s queue_id=%d queue_offset=%d reason=%s",
             segment.path if segment is not None else None,
             physical_offset - segment.start if segment is not None else physical_offset,
-            *(queue.topic, queue.queue_id, queue_offset, fault),
+            queue.topic,
+            queue.queue_id,
+            queue_offset,
+            fault,
         )
 
     def statistics(self) -> RecordChecksStatistics:

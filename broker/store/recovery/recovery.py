@@ -182,7 +182,12 @@ class Recovery:
         log.info(
             "recovered clean=%s from=%d end=%d records=%d cleared_bytes=%d removed_units=%d skipped=%d reason=%s",
             clean,
-            *(found.scanned_from, found.end, found.records, found.cleared_bytes, found.removed_units, found.skipped),
+            found.scanned_from,
+            found.end,
+            found.records,
+            found.cleared_bytes,
+            found.removed_units,
+            found.skipped,
             found.reason,
         )
         return found
@@ -316,7 +321,11 @@ class Recovery:
             rate = (at - start) / max(now_s - self._scan_began_s, 0.001)
             log.info(
                 "recovering offset=%d records=%d percent=%d mb_per_s=%.0f at_most_s=%.0f",
-                *(at, self._records, self.percent, rate / 1e6, (log_end - at) / rate),
+                at,
+                self._records,
+                self.percent,
+                rate / 1e6,
+                (log_end - at) / rate,
             )
 
     def _accept(self, record: Record, gap_begin: int) -> None:
@@ -334,7 +343,11 @@ class Recovery:
         if self._skipped <= _LOGGED_SKIPPED:
             log.warning(
                 "record gets no queue unit offset=%d topic=%r queue_id=%d queue_offset=%d reason=%s",
-                *(record.physical_offset, record.topic, record.queue_id, record.queue_offset, reason),
+                record.physical_offset,
+                record.topic,
+                record.queue_id,
+                record.queue_offset,
+                reason,
             )
 
     def _note(self, record: Record) -> None:

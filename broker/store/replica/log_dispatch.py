@@ -237,7 +237,11 @@ class LogDispatch:
     def _skip(self, record: Record, reason: str) -> None:
         log.warning(
             "record gets no queue unit offset=%d topic=%r queue_id=%d queue_offset=%d reason=%s",
-            *(record.physical_offset, record.topic, record.queue_id, record.queue_offset, reason),
+            record.physical_offset,
+            record.topic,
+            record.queue_id,
+            record.queue_offset,
+            reason,
         )
 
     def _publish(self) -> None:

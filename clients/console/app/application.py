@@ -61,9 +61,9 @@ UNKNOWN: Final = (
     ResponseCode.CONSUMER_NOT_ONLINE,
 )
 PAGES: Final = (
-    *(overview, topics, groups, messages, dead_letters),
-    *(delayed, transactions, connections, replication, settings),
-)
+    overview, topics, groups, messages, dead_letters,
+    delayed, transactions, connections, replication, settings,
+)  # fmt: skip
 FAILED_LOGIN_S: Final = 0.5
 """The delay of the response to a wrong password."""
 

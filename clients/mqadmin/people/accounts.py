@@ -75,8 +75,12 @@ def policy_rows(policies: Sequence[PolicyRow], *, with_brokers: bool) -> Rows:
     """Return the table of policies: with the addresses of brokers, or with their number."""
     rows = [
         (
-            *(each.subject, each.resource, ", ".join(each.actions), each.decision),
-            *(", ".join(each.source_ips) or "all", each.type),
+            each.subject,
+            each.resource,
+            ", ".join(each.actions),
+            each.decision,
+            ", ".join(each.source_ips) or "all",
+            each.type,
             ", ".join(each.brokers) if with_brokers else len(each.brokers),
         )
         for each in policies

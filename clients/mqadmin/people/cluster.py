@@ -26,8 +26,13 @@ class ClusterStatus(Result, frozen=True, kw_only=True):
         columns = ("Broker", "Role", "Address", "Version", "Stored/s", "Delivered/s", "Stored today", "Disk")
         rows = [
             (
-                *(each.place.name, each.place.role, each.place.address, each.version or "no response"),
-                *(each.stored_per_second, each.delivered_per_second, each.stored_today),
+                each.place.name,
+                each.place.role,
+                each.place.address,
+                each.version or "no response",
+                each.stored_per_second,
+                each.delivered_per_second,
+                each.stored_today,
                 None if each.disk_used is None else f"{each.disk_used * 100:.0f} %",
             )
             for each in self.brokers

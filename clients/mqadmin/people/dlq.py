@@ -89,8 +89,13 @@ class Letters(Result, frozen=True, kw_only=True):
         columns = ("Id", "From topic", "Stored", "Redeliveries", "Keys", "Tag", "Body")
         rows = [
             (
-                *(each.message.id, each.origin_topic, time_text(each.message.stored_ms), each.redeliveries),
-                *(" ".join(each.message.keys), each.message.tag, each.message.preview),
+                each.message.id,
+                each.origin_topic,
+                time_text(each.message.stored_ms),
+                each.redeliveries,
+                " ".join(each.message.keys),
+                each.message.tag,
+                each.message.preview,
             )
             for each in self.letters
         ]

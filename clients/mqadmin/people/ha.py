@@ -74,8 +74,12 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
         )
         copies = [
             (
-                *(its.broker, its.address, "in sync" if its.in_sync else "behind"),
-                *(its.acknowledged, its.lag_bytes, its.bytes_per_second),
+                its.broker,
+                its.address,
+                "in sync" if its.in_sync else "behind",
+                its.acknowledged,
+                its.lag_bytes,
+                its.bytes_per_second,
             )
             for master in self.masters
             for its in master.copies
@@ -84,8 +88,13 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
         yield Rows("Copies", copy_columns, copies, "No copy is connected.")
         slaves = [
             (
-                *(its.place.name, str(its.place.id), its.place.address),
-                *(its.master, its.log_end, its.bytes_per_second, its.last_read),
+                its.place.name,
+                str(its.place.id),
+                its.place.address,
+                its.master,
+                its.log_end,
+                its.bytes_per_second,
+                its.last_read,
             )
             for its in self.slaves
         ]

@@ -134,8 +134,13 @@ class MessageTrace(Result, frozen=True, kw_only=True):
         columns = ("Event", "Group", "Time", "Cost, ms", "Result", "Redeliveries", "Client")
         rows = [
             (
-                *(each.event, each.group, time_text(each.time_ms), each.cost_ms),
-                *("ok" if each.succeeded else "failed", each.redeliveries, each.client),
+                each.event,
+                each.group,
+                time_text(each.time_ms),
+                each.cost_ms,
+                "ok" if each.succeeded else "failed",
+                each.redeliveries,
+                each.client,
             )
             for each in self.events
         ]

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _RATES_HEAD: Final = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %-11s  %-12s  %-8s  %-10s%n"
 _RATES_ROW: Final = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s%n"
-_NO_RATES: Final = (*("", "     0.00(,ms)", "     0.00(,ms|,ms)", "0-0(0.0w, 0.0, 0.0)", "", "0.00", "0.0000", False),)
+_NO_RATES: Final = ("", "     0.00(,ms)", "     0.00(,ms|,ms)", "0-0(0.0w, 0.0, 0.0)", "", "0.00", "0.0000", False)
 _TOTALS_HEAD: Final = "%-16s  %-32s %14s %14s %14s %14s%n"
 _TOTALS_ROW: Final = "%-16s  %-32s %14d %14d %14d %14d%n"
 _TIMES_HEAD: Final = "%-24s  %-24s  %-4s  %-8s  %-8s%n"

@@ -37,14 +37,14 @@ COMMANDS = Commands()
 
 DIRECTORY: Final = ROCKETMQ_FILES / "export"
 _CONFIG_KEYS: Final = (
-    *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums"),
-    *("flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn"),
-    *("traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup"),
-)
+    "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums",
+    "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
+    "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
+)  # fmt: skip
 _OWN_GROUPS: Final = frozenset((
-    *("DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
-    *("__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"),
-    *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
+    "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER",
+    "__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL",
 ))  # fmt: skip
 """Groups that RocketMQ's brokers create."""
 _DAY_KEYS: Final = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "scheduleOneDayInNum")
@@ -181,7 +181,8 @@ async def _quotas(admin: Admin, address: str, info: dict[str, str]) -> tuple[dic
         "scheduleInTps": delayed.stats_minute.tps if delayed else 0.0,
     }
     messages = (
-        *(of_day("msgPut"), of_day("msgGet")),
+        of_day("msgPut"),
+        of_day("msgGet"),
         *(messages_of_day(stats) if stats else 0 for stats in (transactions, delayed)),
     )
     return tps, dict(zip(_DAY_KEYS, messages, strict=True))

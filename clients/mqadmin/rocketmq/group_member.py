@@ -75,7 +75,12 @@ async def producer(
             printf(
                 "producer group (%s) instance : clientId=%s,remoteIP=%s, language=%s, version=%d, "
                 "lastUpdateTimestamp=%d%n",
-                *(group, one.client_id, one.remote_ip, one.language, one.version, one.last_update_timestamp),
+                group,
+                one.client_id,
+                one.remote_ip,
+                one.language,
+                one.version,
+                one.last_update_timestamp,
             )
 
 

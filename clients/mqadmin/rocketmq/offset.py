@@ -169,7 +169,12 @@ async def reset_offset_by_time(
         printf(
             "start reset consumer offset by specified, group[%s], topic[%s], queueId[%s], broker[%s], "
             "timestamp(string)[%s], timestamp(long)[%s]%n",
-            *(group_name, topic_name, queue, broker, given, timestamp_ms),
+            group_name,
+            topic_name,
+            queue,
+            broker,
+            given,
+            timestamp_ms,
         )
         if offset is None:
             offset = await admin.offsets.at_time(broker.strip(), topic_name, queue, timestamp_ms)

@@ -33,9 +33,9 @@ from skylarkmq.clients.spark.decoding.encodings import AvroBodies
 from skylarkmq.clients.spark.decoding.registry import Registry, UnknownSchema, client_of
 
 MALFORMED: Final = (
-    *(EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError, RecursionError),
+    EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError, RecursionError,
     SchemaResolutionError,
-)
+)  # fmt: skip
 """Errors of fastavro for bytes that are not a datum of the writer schema, or do not resolve to the reader's."""
 
 _MARKER_BYTES: Final = 10

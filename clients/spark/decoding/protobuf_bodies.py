@@ -36,9 +36,9 @@ from skylarkmq.clients.spark.decoding.protobuf_header import Indexes, NoHeader, 
 _BUNDLED: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
     for module in (
-        *(any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2),
+        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2,
     )
-}
+}  # fmt: skip
 
 
 class ProtobufDecoder:

@@ -120,8 +120,10 @@ def test_administrative_requests_and_refusals_are_in_the_audit_log(tmp_path: Pat
         ("request", "SEND_MESSAGE_V2", "T", None),
         ("admin", "UPDATE_BROKER_CONFIG", "auditLog", "NO_PERMISSION"),
         (
-            *("admin", "UPDATE_BROKER_CONFIG"),
-            *("quotaClientRequestsPerSecond,quotaMaxWaitMills,auditSampleOneIn", "SUCCESS"),
+            "admin",
+            "UPDATE_BROKER_CONFIG",
+            "quotaClientRequestsPerSecond,quotaMaxWaitMills,auditSampleOneIn",
+            "SUCCESS",
         ),
         ("refused", "SEND_MESSAGE_V2", "T", "SYSTEM_BUSY"),
     ]

@@ -261,8 +261,16 @@ def test_the_certificate_must_be_usable(tmp_path: Path, capsys: pytest.CaptureFi
 def console_process(*options: object) -> Iterator[subprocess.Popen[str]]:
     """Yield a process of `mqadmin console --login` on all addresses, which is killed on failure."""
     command = [
-        *(sys.executable, "-c", "from skylarkmq.commands import mqadmin; mqadmin()", "console", "--port", "0"),
-        *("--login", "--address", "0.0.0.0", *map(str, options)),
+        sys.executable,
+        "-c",
+        "from skylarkmq.commands import mqadmin; mqadmin()",
+        "console",
+        "--port",
+        "0",
+        "--login",
+        "--address",
+        "0.0.0.0",
+        *map(str, options),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

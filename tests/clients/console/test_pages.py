@@ -163,7 +163,8 @@ async def test_texts_have_enough_contrast(browser: Browser) -> None:
     pairs = [
         *((text, back) for text in ("text", "quiet", "link") for back in ("back", "panel")),
         *(("text", back) for back in ("good-back", "bad-back")),
-        *(("on-accent", "accent"), ("on-danger", "danger")),
+        ("on-accent", "accent"),
+        ("on-danger", "danger"),
     ]
     for scheme in schemes:
         for text, back in pairs:

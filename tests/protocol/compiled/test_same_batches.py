@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(module is None, reason="the module is not built,
 BATCHES = rounds(6_000)
 UNIQUE = "UNIQ_KEY\x01A1B2\x02"
 ENTRIES = [
-    *("KEYS\x01k1\x02", "KEYS\x01a b  c\x02", "TAGS\x01TagA\x02", "WAIT\x01true\x02", "n\x01v\x02", "TAGS\x01TagB\x02"),
-    *("WAIT\x01false\x02", "DELAY\x013\x02", "CLUSTER\x01c\x02", "KEYS\x01\x02", "\x01v\x02", "\x02", "é\x01ü\x02"),
-]
+    "KEYS\x01k1\x02", "KEYS\x01a b  c\x02", "TAGS\x01TagA\x02", "WAIT\x01true\x02", "n\x01v\x02", "TAGS\x01TagB\x02",
+    "WAIT\x01false\x02", "DELAY\x013\x02", "CLUSTER\x01c\x02", "KEYS\x01\x02", "\x01v\x02", "\x02", "é\x01ü\x02",
+]  # fmt: skip
 BATCH_LEVEL = ["", "", "WAIT\x01true\x02", "UNIQ_KEY\x01Z\x02", "n\x01v\x02", "x\x01y\x02"]
 NAMES = ("flag", "sys_flag", "properties", "tags_code", "topic", "queue_id", "wait_flush", "born_host", "status")
 

@@ -35,8 +35,12 @@ def test_a_half_message_contains_its_destination_and_root() -> None:
     half = half_of(record(PROPERTIES))
     assert half is not None
     assert (half.topic, half.queue_id, half.root, half.checks, half.group, half.unique_key) == (
-        *("T", 3, 5, 0),
-        *("PG", "U"),
+        "T",
+        3,
+        5,
+        0,
+        "PG",
+        "U",
     )
     later = half_of(record(PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": "2", "TRANSACTION_CHECK_TIMES": "7"}))
     assert later is not None

@@ -201,18 +201,24 @@ class TestNode:
         node = Node(me, self.files.state, Log(0, log.end, EpochHistory((*before, *log.epochs()))), 0.0)
         disk = DiskCalls(self._threads)
         settings = LinkSettings(
-            *(self.name, self.group.peers, SEGMENT, self.secret),
+            self.name,
+            self.group.peers,
+            SEGMENT,
+            self.secret,
             needs_certificate=self.server_tls is not None and self.secret is None,
             catch_up_bytes_per_s=self.group.rate,
         )
         links = self.links = log.links = Links(
-            *(settings, log, lambda: node.local.committed), server_tls=self.server_tls, client_tls=self.client_tls
+            settings, log, lambda: node.local.committed, server_tls=self.server_tls, client_tls=self.client_tls
         )
         runner = self.runner = log.runner = Runner(node, log, self.files, disk, links, self._end)
         links.post = runner.post
         if self.is_leader:
             runner.decisions = LeaderDecisions(
-                *(self.name, self.record_file, disk, runner.post),
+                self.name,
+                self.record_file,
+                disk,
+                runner.post,
                 minimum=self.group.minimum,
                 acks=self.group.acks,
                 skipped=SkippedEpochs(self.group.skipped_epochs, TAKE_OVER_EPOCHS + self.group.skipped_epochs),

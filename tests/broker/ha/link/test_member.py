@@ -52,7 +52,12 @@ class LoadedMember:
         config = config_of(root, sync=True, is_follower=node != "n1")
         self.store = MessageStore(config, Clock())
         self.member = LinkMember(
-            *(replication, config, "broker-a", self.store, self.ends.append, Clock()),
+            replication,
+            config,
+            "broker-a",
+            self.store,
+            self.ends.append,
+            Clock(),
             server_tls=ServerTls(TlsConfig(mode=TlsMode.DISABLED)),
             client_tls=None,
             disk=disk,

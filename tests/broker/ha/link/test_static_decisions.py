@@ -60,7 +60,7 @@ async def asked(
     events: list[Event] = []
     with ThreadPoolExecutor(1) as threads:
         decisions = LeaderDecisions(
-            *(node, file, DiskCalls(threads), events.append), minimum=minimum, acks=acks, skipped=SKIPPED
+            node, file, DiskCalls(threads), events.append, minimum=minimum, acks=acks, skipped=SKIPPED
         )
         for count, request in enumerate(requests, 1):
             decisions.ask(request)
@@ -161,7 +161,7 @@ async def test_the_leader_is_alive_and_reaches_all_members() -> None:
     file.content = encode_revised(Revised(7, RECORD))
     with ThreadPoolExecutor(1) as threads:
         decisions = LeaderDecisions(
-            *("n1", file, DiskCalls(threads), events.append), minimum=1, acks="all", skipped=SKIPPED
+            "n1", file, DiskCalls(threads), events.append, minimum=1, acks="all", skipped=SKIPPED
         )
         decisions.step(5.0)
     assert events == [LifeRenewed(5.0), Reached("n2")]

@@ -23,19 +23,17 @@ from tests.harness.rounds import rounds
 
 NOW_MS: Final = 1_700_000_000_123
 ENTRIES: Final = (
-    *("KEYS\x01a b", "KEYS\x01k", "KEYS\x01", "UNIQ_KEY\x01ABC1", "UNIQ_KEY\x01!", "WAIT\x01true", "WAIT\x01false"),
-    *("TAGS\x01t", "PGROUP\x01g", "a\x01b", "a", "", "a\x01b\x01c", "\x01x", "REAL_TOPIC\x01R", "CLUSTER\x01c"),
-)
+    "KEYS\x01a b", "KEYS\x01k", "KEYS\x01", "UNIQ_KEY\x01ABC1", "UNIQ_KEY\x01!", "WAIT\x01true", "WAIT\x01false",
+    "TAGS\x01t", "PGROUP\x01g", "a\x01b", "a", "", "a\x01b\x01c", "\x01x", "REAL_TOPIC\x01R", "CLUSTER\x01c",
+)  # fmt: skip
 WISHES: Final = (
-    *("DELAY\x011", "DELAY\x012", "DELAY\x013", "DELAY\x0199", "DELAY\x010", "DELAY\x01x", "TRAN_MSG\x01true"),
-    *("TRAN_MSG\x01no", "TIMER_DELAY_SEC\x015", "TIMER_DELAY_MS\x011500", "TIMER_DELAY_SEC\x01999999999"),
-    *(
-        f"TIMER_DELIVER_MS\x01{NOW_MS + 7_000}",
+    "DELAY\x011", "DELAY\x012", "DELAY\x013", "DELAY\x0199", "DELAY\x010", "DELAY\x01x", "TRAN_MSG\x01true",
+    "TRAN_MSG\x01no", "TIMER_DELAY_SEC\x015", "TIMER_DELAY_MS\x011500", "TIMER_DELAY_SEC\x01999999999",
+    f"TIMER_DELIVER_MS\x01{NOW_MS + 7_000}",
         "TIMER_DELIVER_MS\x015",
         "TIMER_DEL_UNIQKEY\x01T+k",
         "TIMER_DELAY_MS\x01",
-    ),
-)
+)  # fmt: skip
 
 
 class Sending:
@@ -51,7 +49,7 @@ class Sending:
             "TRAN_MSG": self.transactions.defer_half_fast,
         }
         self.deferral = Deferral(
-            *((1_000, 5_000, 10_000), self.timers.defer, self.transactions.half, fast_defers), requested=self.requested
+            (1_000, 5_000, 10_000), self.timers.defer, self.transactions.half, fast_defers, requested=self.requested
         )
         self.granted = 0
         completion = PropertyCompletion("C", lambda: "MADE")

@@ -93,7 +93,21 @@ def _counted(name: str) -> Any:
 
 
 for _name in (
-    *("open", "make", "make_new", "open_or_make", "resize", "reserve", "write_some", "clone", "copy_range"),
-    *("fdatasync", "fsync", "rename", "unlink", "make_one_directory", "remove_directory", "sync_directory"),
+    "open",
+    "make",
+    "make_new",
+    "open_or_make",
+    "resize",
+    "reserve",
+    "write_some",
+    "clone",
+    "copy_range",
+    "fdatasync",
+    "fsync",
+    "rename",
+    "unlink",
+    "make_one_directory",
+    "remove_directory",
+    "sync_directory",
 ):
     setattr(KillingDisk, _name, _counted(_name))

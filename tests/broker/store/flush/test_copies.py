@@ -190,7 +190,10 @@ def test_commits_are_settled_in_order(tmp_path: Path) -> None:
         it.store.step(it.clock.now_ms + 3_000)
         assert order == [0, 1, 2, 3]
         assert [append.status.name for append in appends] == [
-            *("PUT_OK", "PUT_OK", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
+            "PUT_OK",
+            "PUT_OK",
+            "FLUSH_SLAVE_TIMEOUT",
+            "SLAVE_NOT_AVAILABLE",
         ]
 
 

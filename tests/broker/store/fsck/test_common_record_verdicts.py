@@ -28,9 +28,9 @@ from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 START: Final = 65_536
 V4, V6 = encode_host("10.0.0.1", 10911), encode_host("::1", 10911)
 PIECES: Final = (
-    *(b"TAGS\x01", b"KEYS\x01", b"UNIQ_KEY\x01", b"__CRC32#\x01", b"0123456789"),
-    *(b"\x01", b"\x02", b" ", b"a", b"k1", b"x\x01y\x02", b"\xff", b"\xc3\xa4"),
-)
+    b"TAGS\x01", b"KEYS\x01", b"UNIQ_KEY\x01", b"__CRC32#\x01", b"0123456789",
+    b"\x01", b"\x02", b" ", b"a", b"k1", b"x\x01y\x02", b"\xff", b"\xc3\xa4",
+)  # fmt: skip
 TOPICS: Final = ("", "T", "Tä", "T" * 127, "T" * 128, "T" * 300)
 FLAGS: Final = (0, 1, 4, 8, 12, 0x80, 0x81)
 MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK, 0, -1))

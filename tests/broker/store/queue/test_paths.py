@@ -32,7 +32,8 @@ def test_which_queues_may_exist(topic: str, queue_id: int, expected: bool) -> No
 @pytest.mark.parametrize(
     ("name", "queue_id"),
     [
-        *(("0", 0), ("2147483647", 2**31 - 1)),
+        ("0", 0),
+        ("2147483647", 2**31 - 1),
         *((name, None) for name in ("2147483648", "007", "00", "", "x", "٣", "9" * 5_000, "-1", "1.tmp")),
     ],
 )

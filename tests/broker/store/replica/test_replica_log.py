@@ -260,7 +260,7 @@ async def test_appends_of_one_iteration_have_one_sync(tmp_path: Path) -> None:
     source = source_of(tmp_path / "master", count=600, segment=1 << 20)
     disk, moves = TestDisk(), list[int]()
     with follower(
-        *(tmp_path / "f",), sync=True, disk=disk, loop=asyncio.get_running_loop(), mapped_file_size_commit_log=1 << 20
+        tmp_path / "f", sync=True, disk=disk, loop=asyncio.get_running_loop(), mapped_file_size_commit_log=1 << 20
     ) as it:
         replica = log_of(it)
         replica.on_synced(moves.append)

@@ -6,9 +6,9 @@ from tests.clients.mqadmin.doctor.conftest import ScriptedCluster
 
 VALUES = ("9" * 5000, "nan", "inf", "-1e999", "1.2.3", "\u00b2", "\x1b[2J", "")
 STATE = (
-    *("bootTimestamp", "commitLogDiskRatio", "dispatchBehindBytes", "remainHowManyDataToFlush"),
-    *("pageCacheLockTimeMills", "sendThreadPoolQueueHeadWaitTimeMills", "timerReadBehind", "brokerActive"),
-)
+    "bootTimestamp", "commitLogDiskRatio", "dispatchBehindBytes", "remainHowManyDataToFlush",
+    "pageCacheLockTimeMills", "sendThreadPoolQueueHeadWaitTimeMills", "timerReadBehind", "brokerActive",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)

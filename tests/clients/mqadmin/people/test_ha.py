@@ -77,7 +77,13 @@ def test_a_slave_has_its_connection(
     assert (result.code, result.err) == (0, "")
     assert "No master is registered.\n" in result.out
     assert result.out.splitlines()[-1].split() == [
-        *("b", "1", scripted.address, "10.0.0.1:10912", "50", "1,024", "2023-11-14T22:13:20.123Z")
+        "b",
+        "1",
+        scripted.address,
+        "10.0.0.1:10912",
+        "50",
+        "1,024",
+        "2023-11-14T22:13:20.123Z",
     ]
     (slave,) = read_json(run_mqadmin("ha", "status", "--json").out)["slaves"]
     assert (slave["master"], slave["logEnd"], slave["lastRead"]) == ("10.0.0.1:10912", 50, "2023-11-14T22:13:20.123Z")

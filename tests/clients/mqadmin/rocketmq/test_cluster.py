@@ -76,8 +76,14 @@ def test_missing_figures_are_zero_or_null(run_mqadmin: RunCommand, scripted: Pee
     assert result.code == 0
     (row,) = result.rows
     assert row[4:] == [
-        *("null", "0.00(null,nullms)", "0.00(null,nullms|N,Nms)"),
-        *("0-0(0.0w, 0.0, 0.0)", "null", "0.00", "0.0000", "false"),
+        "null",
+        "0.00(null,nullms)",
+        "0.00(null,nullms|N,Nms)",
+        "0-0(0.0w, 0.0, 0.0)",
+        "null",
+        "0.00",
+        "0.0000",
+        "false",
     ]
 
 

@@ -59,7 +59,10 @@ def test_figures_are_exported(mqadmin: RunCommand, live: Live, tmp_path: Path) -
     assert (report["runtimeQuota"]["groupSize"], report["runtimeQuota"]["topicSize"]) == (1, 1)
     assert sorted(report["runtimeQuota"]["diskRatio"]) == ["commitLogDiskRatio", "consumeQueueDiskRatio"]
     assert sorted(content["totalData"]["totalTps"]) == [
-        *("totalNormalInTps", "totalNormalOutTps", "totalScheduleInTps", "totalTransInTps")
+        "totalNormalInTps",
+        "totalNormalOutTps",
+        "totalScheduleInTps",
+        "totalTransInTps",
     ]
     assert content["totalData"]["totalOneDayNum"] == report["runtimeQuota"]["oneDayNum"]
 

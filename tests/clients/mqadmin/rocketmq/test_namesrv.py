@@ -22,7 +22,9 @@ def test_queue_numbers_of_ordered_topics_are_set_printed_and_deleted(mqadmin: Ru
     """In the namespace of ordered topics; none is exit code 2."""
     arguments = ("updateOrderConf", "-t", "Ordered", "-m")
     assert mqadmin(*arguments, "put", "-v", "broker-a:4") == (
-        *(0, "update orderConf success. topic=[Ordered], orderConf=[broker-a:4]", ""),
+        0,
+        "update orderConf success. topic=[Ordered], orderConf=[broker-a:4]",
+        "",
     )
     assert mqadmin(*arguments, "get").out == "get orderConf success. topic=[Ordered], orderConf=[broker-a:4] "
     assert mqadmin(*arguments, "delete").out == "delete orderConf success. topic=[Ordered]"

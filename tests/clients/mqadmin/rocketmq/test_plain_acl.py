@@ -46,8 +46,25 @@ def accounts(broker_home: Path) -> dict[str, dict[str, object]]:
 def test_accounts_are_created_and_deleted(mqadmin: RunCommand, broker: InProcessBroker, broker_home: Path) -> None:
     """The file of the broker changes; the secret is never printed."""
     result = mqadmin(
-        *("updateAclConfig", "-b", broker.address, "-a", "the-reader", "-s", "hidden-secret", "-t", "A=SUB,B=DENY"),
-        *("-g", "g=SUB", "-i", "DENY", "-u", "SUB", "-w", "10.0.0.*", "-m", "false"),
+        "updateAclConfig",
+        "-b",
+        broker.address,
+        "-a",
+        "the-reader",
+        "-s",
+        "hidden-secret",
+        "-t",
+        "A=SUB,B=DENY",
+        "-g",
+        "g=SUB",
+        "-i",
+        "DENY",
+        "-u",
+        "SUB",
+        "-w",
+        "10.0.0.*",
+        "-m",
+        "false",
     )
     assert result.out == (
         f"create or update plain access config to {broker.address} success.\naccount's accesskey is:the-reader"

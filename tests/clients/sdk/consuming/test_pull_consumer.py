@@ -125,8 +125,12 @@ async def test_every_call_has_a_timeout() -> None:
     async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         await consumer.assign([QUEUE])
         silent = (
-            *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
-            *(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.CHECK_CLIENT_CONFIG),
+            RequestCode.GET_MAX_OFFSET,
+            RequestCode.GET_MIN_OFFSET,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            RequestCode.CHECK_CLIENT_CONFIG,
         )
         for code in silent:
             cluster.broker.on(code, lambda *_: None)

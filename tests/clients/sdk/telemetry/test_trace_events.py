@@ -65,7 +65,10 @@ def test_records_of_other_clients_are_read(record: str, event: TraceEvent) -> No
 @pytest.mark.parametrize(
     "record",
     [
-        *("Pub 7", "Pub x r g T A1 tag key h 4 9 0 true", "Sideways 1 2", ""),
+        "Pub 7",
+        "Pub x r g T A1 tag key h 4 9 0 true",
+        "Sideways 1 2",
+        "",
         *(f"Pub {'9' * digits} r g T A1 tag key h 4 9 0 true" for digits in (20, 4_000, 5_000)),
         f"SubBefore 7 r g q A1 {1 << 63} key",
     ],

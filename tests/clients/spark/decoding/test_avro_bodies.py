@@ -187,9 +187,16 @@ def test_a_registry_header_names_the_writer_schema() -> None:
     """By its id; unknown ids, schemas that do not resolve, and bodies without a header are reasons."""
     files = SchemaFiles({7: json.dumps(OLD), 8: json.dumps(NEW), 9: json.dumps(INCOMPATIBLE), 10: "{"})
     bodies: list[bytes | None] = [
-        *(registered(7, OLD_DATUM), registered(8, NEW_DATUM)),
-        *(registered(9, encoded(INCOMPATIBLE, {"id": "x"})), registered(10, b""), registered(11, b"")),
-        *(b"\x01" + registered(8, NEW_DATUM)[1:], b"\0\0\0\0", b"", registered(8, b""), None),
+        registered(7, OLD_DATUM),
+        registered(8, NEW_DATUM),
+        registered(9, encoded(INCOMPATIBLE, {"id": "x"})),
+        registered(10, b""),
+        registered(11, b""),
+        b"\x01" + registered(8, NEW_DATUM)[1:],
+        b"\0\0\0\0",
+        b"",
+        registered(8, b""),
+        None,
     ]
     values, reasons = decode(bodies, schema=text(NEW), registry=files)
     assert values == [*ROWS, *[None] * 8]
@@ -226,9 +233,9 @@ DAY = {"type": "int", "logicalType": "date"}
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 ID = {"type": "string", "logicalType": "uuid"}
 UNION = [
-    *("null", CARD, CASH, KIND, FOUR, PRICE, ID, AT, DAY, "boolean", "bytes", "double"),
-    *({"type": "array", "items": ["string", "int"]}, {"type": "map", "values": "shop.Card"}),
-]
+    "null", CARD, CASH, KIND, FOUR, PRICE, ID, AT, DAY, "boolean", "bytes", "double",
+    {"type": "array", "items": ["string", "int"]}, {"type": "map", "values": "shop.Card"},
+]  # fmt: skip
 MEMBERS: list[tuple[Any, Any]] = [
     (("shop.Card", {"number": "1", "limit": 5}), {"number": "1", "limit": 5}),
     (("shop.Cash", {"number": "2", "limit": None}), {"number": "2", "limit": None}),

@@ -14,9 +14,9 @@ from skylarkmq.clients.spark.decoding.encodings import ProtobufBodies
 from skylarkmq.clients.spark.decoding.protobuf_bodies import ProtobufDecoder, message_class
 
 SCALARS = (
-    *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32"),
-    *("sfixed64", "bool", "string", "bytes"),
-)
+    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
+    "sfixed64", "bool", "string", "bytes",
+)  # fmt: skip
 
 
 def field(name: str, number: int, kind: str, label: str = "OPTIONAL", more: str = "") -> str:
@@ -256,14 +256,17 @@ def test_a_body_without_its_header_has_a_reason() -> None:
     prefix = b"\0\0\0\0\x07"
     good = prefix + b"\0\x08\x07"
     data: list[bytes | None] = [
-        *(good, b"\x08\x07", b"", prefix, b"\x01" + good[1:], None),
-        *(
-            prefix + b"\x02\x02\x08\x07",
-            prefix + b"\x02",
-            prefix + b"\x80" * 9,
-            prefix + b"\x01",
-            prefix + b"\xfe\xff\x0f",
-        ),
+        good,
+        b"\x08\x07",
+        b"",
+        prefix,
+        b"\x01" + good[1:],
+        None,
+        prefix + b"\x02\x02\x08\x07",
+        prefix + b"\x02",
+        prefix + b"\x80" * 9,
+        prefix + b"\x01",
+        prefix + b"\xfe\xff\x0f",
         prefix + b"\0\xff",
     ]
     values, reasons = ProtobufDecoder(bodies).decode(pa.array(data, pa.binary()))

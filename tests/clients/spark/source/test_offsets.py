@@ -44,7 +44,14 @@ def test_earliest_and_latest_by_number() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "7", '{"T":7}', '{"T":{"a":7}}', '{"T":{"a":{"x":7}}}', '{"T":{"a":{"0":"7"}}}', "[" * 100_000),
+        "",
+        "[]",
+        "7",
+        '{"T":7}',
+        '{"T":{"a":7}}',
+        '{"T":{"a":{"x":7}}}',
+        '{"T":{"a":{"0":"7"}}}',
+        "[" * 100_000,
         *(f'{{"T":{{"a":{{"0":{number}}}}}}}' for number in (-3, 1 << 63, "9" * 5_000)),
         *(f'{{"T":{{"a":{{"{queue}":7}}}}}}' for queue in ("²", "9" * 5_000)),
     ],
@@ -81,8 +88,14 @@ def test_the_first_batch_of_a_query_is_parsed_from_its_text() -> None:
     assert (FirstBatch(start, end).end_after(dict(start)), FirstBatch(start, end).end_after(end)) == (end, None)
     assert FirstBatch(start).end_after(start) is None
     for wrong in (
-        *("", "{}", '{"start": 1}', '{"start": {"T": 1}}', '{"start": {}, "end": {"T": {"a": {"0": -1}}}}'),
-        *('{"start": {"@log": 5}}', '{"start": {"@log": {"a": "5"}}}', '{"start": {"T": ' + "[" * 100_000),
+        "",
+        "{}",
+        '{"start": 1}',
+        '{"start": {"T": 1}}',
+        '{"start": {}, "end": {"T": {"a": {"0": -1}}}}',
+        '{"start": {"@log": 5}}',
+        '{"start": {"@log": {"a": "5"}}}',
+        '{"start": {"T": ' + "[" * 100_000,
     ):
         with pytest.raises(ValueError, match="with offsets of a checkpoint"):
             parse_first_batch(wrong)

@@ -27,13 +27,13 @@ WRONG_OFFSETS = [
     '{"@log": {"a": -5}}',
 ]
 UNREADABLE = [
-    *("", "5", "[]", "\0", '{"checkpoint": "file:/a"}', "\ud800", '"' + "x" * 1_000_000),
-    *(f'{{"checkpoint": "file:/a", "mark": {{"query": "q", "batch": {NINES}}}, "start": {{}}, "end": {{}}}}', DEEP),
+    "", "5", "[]", "\0", '{"checkpoint": "file:/a"}', "\ud800", '"' + "x" * 1_000_000,
+    f'{{"checkpoint": "file:/a", "mark": {{"query": "q", "batch": {NINES}}}, "start": {{}}, "end": {{}}}}', DEEP,
     *(
         f'{{"checkpoint": "file:/a", "mark": {{"query": "q", "batch": 1}}, "start": {{"T": {start}}}, "end": {{}}}}'
         for start in (NINES, DEEP)
     ),
-]
+]  # fmt: skip
 
 
 def stored(offset: str) -> str:
