@@ -7,7 +7,8 @@ of all of them. Tests of the other tiers are long and are distributed one by one
     side, and so do modules whose tests share wheels, parsed sources, or daemons;
   - the tests that use Spark run in two workers, each of which has one session; those with a browser run in one.
 
-xdist has the mode `loadgroup` for this, but it groups nothing under pytest 9.2.
+xdist has the mode `loadgroup` for this, but it groups nothing under pytest 9.2 (pytest-xdist's issue 1386). So
+`GroupScheduling` overrides the one method in which xdist's own modes differ.
 
 The longest tests and groups start first, so that no worker ends long after the others. Then tests that mostly wait
 start in turn with tests that mostly compute. Short tests start last.
@@ -17,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -75,19 +76,7 @@ def runs_in_one_worker(path: str) -> bool:
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Distributes tests one by one, except those of a group, which run in one worker.
-
-    xdist searches lists of all tests for each one that it sends, and counts those of all groups after each test. With
-    10,000 tests that takes seconds. This class has an index instead, and forgets complete groups.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._index_of: dict[object, dict[str, int]] = {}
-
-    def add_node_collection(self, node: object, collection: Sequence[str]) -> None:
-        super().add_node_collection(node, collection)
-        self._index_of[node] = {nodeid: index for index, nodeid in enumerate(collection)}
+    """Distributes tests one by one, except those of a group, which run in one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -96,18 +85,3 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has n
         if path.startswith(USES_BROWSER):
             return "browser"
         return path if runs_in_one_worker(path) else nodeid
-
-    def _assign_work_unit(self, node: Any) -> None:
-        scope, group = self.workqueue.popitem(last=False)
-        self.assigned_work[node][scope] = group
-        index_of = self._index_of[node]
-        node.send_runtest_some([index_of[nodeid] for nodeid, is_complete in group.items() if not is_complete])
-
-    def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
-        nodeid = self.registered_collections[node][item_index]
-        scope = self._split_scope(nodeid)
-        group = self.assigned_work[node][scope]
-        group[nodeid] = True
-        if all(group.values()):
-            del self.assigned_work[node][scope]
-        self._reschedule(node)
