@@ -1,4 +1,4 @@
-"""The tests that `.ci/run` repeats without compiled modules.
+"""The tests that `.ci/run long` repeats without compiled modules; `.ci/run` repeats only those with a whole daemon.
 
 The pure-Python versions replace compiled modules only in the modules that call `compiled.load`. So the tests that may
 have another outcome are the quick tests of their packages, and those in which such a package is a part of a whole

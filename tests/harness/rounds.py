@@ -1,7 +1,7 @@
 """How many random inputs a test of the quick tier tries.
 
-An eighth by default, which keeps the quick tier quick. `.ci/run` sets SKYLARK_ALL_ROUNDS, and so does a developer who
-changes what such a test compares. Tests with random inputs in large numbers are the fuzz tier.
+An eighth by default, which keeps the quick tier quick. `.ci/run long` sets SKYLARK_ALL_ROUNDS, and so does a developer
+who changes what such a test compares. Tests with random inputs in large numbers are the fuzz tier.
 """
 
 import os
