@@ -52,12 +52,10 @@ from tests.harness.tiers import QUICK, QUICK_RUN, SLOWER_TIERS, TIERS, has_only_
 
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "browser", "interop"})
 FUZZ_ROUNDS = 100_000
-GC_THRESHOLDS: Final = (20_000, 20, 20)
 MANY_DESCRIPTORS: Final = 256
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-gc.disable()  # until the tests are collected: nothing of them is garbage
 for number in (signal.SIGINT, signal.SIGQUIT):  # a shell ignores them in background jobs, whose processes inherit that
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -114,14 +112,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     paths = (item.nodeid.partition("::")[0] for item in items)
     keys = start_keys([(path, item.stash[TIER]) for path, item in zip(paths, items, strict=True)])
     items[:] = [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
-
-
-def pytest_collection_finish() -> None:
-    """Exclude what the collection made from garbage collections: it stays until the end, and thousands of items cost a
-    full collection 0.3 s. Later collections are rarer than by default, with which they take 7 % of a quick run."""
-    gc.enable()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
