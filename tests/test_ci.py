@@ -22,7 +22,7 @@ def commands_of(target: str) -> list[str]:
 
 
 def test_all_lists_of_checks_are_equal() -> None:
-    """Style, format and types: the function `check` of `.ci/run`, the hooks before a commit, and `make check`."""
+    """Style, format and types: `run_the_checks` of `.ci/run`, the hooks before a commit, and `make check`."""
     function = re.search(r"^run_the_checks\(\) \{.*?\n(.*?)^\}", CI, re.MULTILINE | re.DOTALL)
     assert function is not None
     checks = re.findall(r'stage "[^"]+" (.+)', function.group(1))
@@ -30,6 +30,15 @@ def test_all_lists_of_checks_are_equal() -> None:
     hooks: dict[str, Any] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     assert [hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]] == checks
     assert commands_of("check") == checks
+
+
+def test_tests_read_the_variables_that_make_ci_short() -> None:
+    """A renamed variable would have no effect."""
+    found = re.search(r'^readonly SHORT_ROUNDS="(.+?)"', CI, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
+    names = [each.partition("=")[0] for each in found.group(1).split()]
+    assert [name for name in names if not any(f'"{name}"' in text for text in texts)] == []
 
 
 def test_hooks_before_a_commit_download_nothing_and_check_all_files() -> None:
