@@ -1,7 +1,7 @@
 """Rules for every test: the product's event loop, the tiers, and no silent skips in CI.
 
 The tier of a test is its marker. Tests without one are the quick tier, which `pytest` runs by default: it needs no
-network, no Java, Node or Go, and 90 s on two cores. The other tiers:
+network, no Java, Node or Go, and less than two minutes on two cores. The other tiers:
 
     packaging   builds wheels, installs them in new environments, runs the image's commands
     daemon      starts a whole broker, name server or command, mostly as a process; or worker processes
@@ -120,11 +120,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     the next full collection."""
     if item.stash[TIER] != QUICK and len(os.listdir("/proc/self/fd")) > MANY_DESCRIPTORS:
         gc.collect()
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than processors: tests also wait."""
-    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:

@@ -172,7 +172,7 @@ def test_functions_named_in_the_stations_of_a_message_exist() -> None:
     """Each `Class.function` in the drawings of docs/architecture.md, and below them, is defined by its class."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("\n## Stations of a message in the store\n")[2].partition("\n## ")[0]
-    assert {"CommitLog", "FollowerLog", "Reput"} <= {name for name, _ in CLASS_MEMBER.findall(section)}
+    assert {"CommitLog", "FollowerLog", "Dispatch"} <= {name for name, _ in CLASS_MEMBER.findall(section)}
     assert undefined_members(section) == []
 
 

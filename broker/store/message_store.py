@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
-from skylarkmq.broker.store.dispatch.dispatch import Arrival, Reput
+from skylarkmq.broker.store.dispatch.dispatch import Arrival, Dispatch
 from skylarkmq.broker.store.files.cold_reads import ColdRead
 from skylarkmq.broker.store.files.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.files.disk import Disk
@@ -73,8 +73,8 @@ class MessageStore:
     ) -> None:
         self._config = config
         self._disk = disk = disk or Disk()
-        self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
-        self._parts = parts = StoreParts(config, disk, self._reput, self.commit, now_ms, steady_ms or now_ms)
+        self._dispatch = Dispatch(parse_delay_levels(config.message_delay_level), on_arrival, topics)
+        self._parts = parts = StoreParts(config, disk, self._dispatch, self.commit, now_ms, steady_ms or now_ms)
         self._log = parts.log
         self._durability = parts.durability
         self.flush: Final = parts.durability.log
@@ -327,7 +327,7 @@ class MessageStore:
     @property
     def dispatched_offset(self) -> int:
         """The end of the last dispatched record, or the end of the log that recovery left."""
-        return self._reput.offset
+        return self._dispatch.offset
 
     @property
     def max_physical_offset(self) -> int:
@@ -382,7 +382,7 @@ class MessageStore:
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         """Return the traffic of each topic that has queues; read-only."""
-        self._reput.writes.note_units()
+        self._dispatch.writes.note_units()
         return self.queues.traffic
 
     def statistics(self) -> MessageStoreStatistics:
@@ -393,8 +393,8 @@ class MessageStore:
             flusher=durability.flusher,
             queues=len(self.queues.by_key),
             skipped_records=self._skipped_records,
-            dispatched=self._reput.statistics().dispatched,
-            dispatch_lag=self._log.written - self._reput.offset,
+            dispatched=self._dispatch.statistics().dispatched,
+            dispatch_lag=self._log.written - self._dispatch.offset,
             flush_lag=durability.lag,
             waiting_for_flush=durability.waiting,
             commit_lag=durability.commit_lag,

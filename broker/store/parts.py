@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.allocation import BUSY_BYTES, Allocator
 from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.files.disk import Disk
@@ -50,7 +50,7 @@ class StoreParts:
         self,
         config: StoreConfig,
         disk: Disk,
-        reput: Reput,
+        dispatch: Dispatch,
         commit: Callable[[], object],
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
@@ -80,7 +80,7 @@ class StoreParts:
         self.log: Final = _log_kind(config)(config, segments, self.queues, now_ms)
         if config.is_follower:
             self.log.flags.set(RunningFlag.FOLLOWER)
-        self.reput: Final = reput
+        self.dispatch: Final = dispatch
         self.reader: Final = StoreReader(config, self.log)
         self._helper = helper_thread()
         self.index: IndexFeed | None = None
@@ -97,7 +97,7 @@ class StoreParts:
         self.cleaner: Final = Cleaner(config, segments, self.log.flags, self._removal, followers, now_ms)
         self.manual_cleanup: Final = ManualCleanup(self.cleaner, self._queue_cleaner, self.queues)
         checkpoint = CheckpointFile(root, disk)
-        self.durability: Final = Durability(config, self.log, reput, self._queue_files, checkpoint, steady_ms, pool)
+        self.durability: Final = Durability(config, self.log, dispatch, self._queue_files, checkpoint, steady_ms, pool)
         deletion = TopicDeletion(self.deleted, self.queues, self.log, commit)
         self.hidden_tail: Final = HiddenTail(self.log, self.durability, deletion, UndecidedRecords(root, disk))
         self.was_clean = True
@@ -130,7 +130,7 @@ class StoreParts:
             self.recovery = recovery = Recovery(
                 self.log,
                 self.queues,
-                self.reput,
+                self.dispatch,
                 self.deleted,
                 check,
                 is_follower=self._config.is_follower,
@@ -149,7 +149,7 @@ class StoreParts:
             tail = None
             if self._config.is_follower or show_to is not None:
                 show = self.durability.log.show
-                tail = LogDispatch(self.log, self.queues, self.reput, self.deleted, check, recovery.order, show)
+                tail = LogDispatch(self.log, self.queues, self.dispatch, self.deleted, check, recovery.order, show)
             self.hidden_tail.open(tail, recovered.end)
             return recovered
         except BaseException:

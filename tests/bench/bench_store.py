@@ -148,10 +148,10 @@ def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[fl
     store = MessageStore(config, lambda: time.time_ns() // 1_000_000, disk=WatchedDisk(watch))
     store.load()
     store.start()
-    reput = store._reput
-    if reput.index is not None:
-        reput.index.add = watch.of("index", reput.index.add)  # type: ignore[method-assign]  # timed
-    reput.dispatch = watch.of("dispatch", reput.dispatch)  # type: ignore[method-assign]  # timed
+    dispatch = store._dispatch
+    if dispatch.index is not None:
+        dispatch.index.add = watch.of("index", dispatch.index.add)  # type: ignore[method-assign]  # timed
+    dispatch.dispatch = watch.of("dispatch", dispatch.dispatch)  # type: ignore[method-assign]  # timed
     figures = run_round(store, watch, options)
     abandon(store)  # a clean stop would sync every queue
     shutil.rmtree(directory)

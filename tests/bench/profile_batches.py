@@ -19,7 +19,7 @@ from pathlib import Path
 
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.message_store import MessageStore
@@ -98,7 +98,7 @@ def profile(side: SendSide, members: int, batches: int, rounds: int, first: int)
         watch.within(side.store, "put_alike", "store")
         watch.within(MessageStore, "commit", "commit")
         watch.within(MappedFile, "write", "write")
-        watch.within(Reput, "dispatch", "dispatch")
+        watch.within(Dispatch, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
         for method in ("stored_batch", "stored_general"):
             watch.within(SendResponses, method, "response")

@@ -39,7 +39,7 @@ from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.remoting.selector import Selector
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.index.builder import IndexFeed
@@ -226,7 +226,7 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
         side.step(number)
         watch = Stopwatch()
         watch.within(MappedFile, "write", "write")
-        watch.within(Reput, "dispatch", "dispatch")
+        watch.within(Dispatch, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
         total: dict[str, int] = {}
         for _ in range(batches):

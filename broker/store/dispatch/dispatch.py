@@ -36,7 +36,7 @@ _pack_unit: Final = UNIT.pack
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 
 
-class ReputStatistics(msgspec.Struct, frozen=True):
+class DispatchStatistics(msgspec.Struct, frozen=True):
     """`offset`: all records below this byte of the log are dispatched."""
 
     offset: int
@@ -105,7 +105,7 @@ gather_units = python_gather_units if _compiled is None else _compiled.gather_un
 publish = python_publish if _compiled is None else partial(_compiled.publish, FULL_BYTES)
 
 
-class Reput:
+class Dispatch:
     """`offset`: the dispatched end of the log. `topics`: the topics whose arrivals are announced; None: all."""
 
     def __init__(
@@ -191,12 +191,12 @@ class Reput:
         )
         # fmt: on
 
-    def statistics(self) -> ReputStatistics:
+    def statistics(self) -> DispatchStatistics:
         """Return the counts since the start."""
-        return ReputStatistics(self.offset, self._dispatched, len(self.writes.failed))
+        return DispatchStatistics(self.offset, self._dispatched, len(self.writes.failed))
 
     def __repr__(self) -> str:
-        return f"<Reput offset={self.offset}>"
+        return f"<Dispatch offset={self.offset}>"
 
 
 def schedule_tags_code(properties: bytes, store_timestamp: int, tag_hash: int, delays_ms: Sequence[int]) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.config import StoreConfig
 from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.flush.checkpoint import CheckpointFile, CheckpointWrite
@@ -63,7 +63,7 @@ class Durability:
         self,
         config: StoreConfig,
         commit_log: CommitLog,
-        reput: Reput,
+        dispatch: Dispatch,
         queue_files: QueueFiles,
         checkpoint: CheckpointFile,
         steady_ms: Callable[[], int],
@@ -71,11 +71,11 @@ class Durability:
     ) -> None:
         self._config = config
         self._log = commit_log
-        self._reput = reput
+        self._dispatch = dispatch
         self._queue_files = queue_files
         self._checkpoint = checkpoint
         make_flush = FollowerFlush if config.is_follower else LogFlush
-        self.log = make_flush(config, commit_log, self._dispatch, pool, steady_ms)
+        self.log = make_flush(config, commit_log, self._dispatch_appends, pool, steady_ms)
         self._queue_flusher: Flusher | None = None
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0
@@ -98,7 +98,7 @@ class Durability:
         Raises StoreError if the disk fails.
         """
         try:
-            feed.open(self._reput.offset, trusted_to=None if clean else self._vouched.index_timestamp)
+            feed.open(self._dispatch.offset, trusted_to=None if clean else self._vouched.index_timestamp)
             known = feed.index.full_timestamp
             if known < self._vouched.index_timestamp:
                 self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=known)
@@ -106,7 +106,7 @@ class Durability:
         except OSError as problem:
             raise StoreError(f"the index cannot be opened: {problem}") from problem
         feed.catch_up(None if self._config.message_index_safe else UNSAFE_CATCH_UP_BYTES, check_stop)
-        self._reput.index = feed
+        self._dispatch.index = feed
 
     def configure(self, config: StoreConfig) -> None:
         """Apply these settings from now on."""
@@ -115,12 +115,12 @@ class Durability:
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start the threads. With a loop, their results arrive as events; without one, at each `step`."""
-        self._reput.writes.limit = self._config.queue_units_in_memory
+        self._dispatch.writes.limit = self._config.queue_units_in_memory
         self.log.start(loop)
         self._queue_flusher = Flusher("queue-flusher")
         self._queue_flusher.start()
-        if self._reput.index is not None:
-            self._reput.index.start(loop)
+        if self._dispatch.index is not None:
+            self._dispatch.index.start(loop)
 
     def finish(self) -> bool:
         """Flush all commits and end the threads. False: some of it is not durable."""
@@ -128,13 +128,13 @@ class Durability:
         if queue_flusher is None:
             return False
         is_flushed = self.log.finish()
-        self._reput.retry()
+        self._dispatch.retry()
         last_round = self._begin_round(0, is_whole=True)
-        self._reput.writes.write_slice(whole=True)
-        is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
+        self._dispatch.writes.write_slice(whole=True)
+        is_good = is_flushed and not self._dispatch.failed and self._dispatch.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
-        index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []
+        index_files = self._dispatch.index.index.take_all(self.log.done.end) if self._dispatch.index is not None else []
         vouched = msgspec.structs.replace(self._vouched, confirm_offset=confirm)
         self._submit_queues(last_round, vouched, index_files, is_stop=is_good)
         queue_flusher.stop()
@@ -151,11 +151,11 @@ class Durability:
 
     # dispatch
 
-    def _dispatch(self, appends: Sequence[Append]) -> None:
+    def _dispatch_appends(self, appends: Sequence[Append]) -> None:
         """Make appends visible to consumers. While a queue cannot be written, new messages are refused."""
-        self._reput.dispatch(appends)
-        if self._reput.failed:
-            self._log.flags.set(RunningFlag.QUEUE_ERROR, self._reput.writes.failure)
+        self._dispatch.dispatch(appends)
+        if self._dispatch.failed:
+            self._log.flags.set(RunningFlag.QUEUE_ERROR, self._dispatch.writes.failure)
 
     @property
     def deletable_offset(self) -> int:
@@ -164,19 +164,19 @@ class Durability:
         A queue whose units are lost would be numbered anew.
         """
         flusher = self._queue_flusher
-        return 0 if self._reput.failed or flusher is None else min(self.log.done.end, flusher.done.end)
+        return 0 if self._dispatch.failed or flusher is None else min(self.log.done.end, flusher.done.end)
 
     def step(self, now_ms: int) -> None:
         """Run what is due: results of the flushers, overdue waiters, flushes and retries of the queues."""
         self.log.step(now_ms)
-        if self._reput.failed:
-            self._reput.retry()
-            if self._reput.failed:
-                self._log.flags.set(RunningFlag.QUEUE_ERROR, self._reput.writes.failure)
+        if self._dispatch.failed:
+            self._dispatch.retry()
+            if self._dispatch.failed:
+                self._log.flags.set(RunningFlag.QUEUE_ERROR, self._dispatch.writes.failure)
             else:
                 self._log.flags.clear(RunningFlag.QUEUE_ERROR)
-        if self._reput.index is not None:
-            self._reput.index.step()
+        if self._dispatch.index is not None:
+            self._dispatch.index.step()
         self._flush_queues(now_ms)
 
     # the queues and the checkpoint
@@ -191,9 +191,9 @@ class Durability:
             if now_ms < self._next_queue_flush_ms:
                 return
             self._round = self._due_round(now_ms)
-        if self._reput.writes.write_slice():
+        if self._dispatch.writes.write_slice():
             found, self._round = self._round, None
-            feed = self._reput.index
+            feed = self._dispatch.index
             self._submit_queues(
                 found, self._vouched, feed.index.take_full(self.log.done.end) if feed is not None else []
             )
@@ -202,7 +202,7 @@ class Durability:
         config = self._config
         self._next_queue_flush_ms = now_ms + config.flush_interval_consume_queue
         if now_ms < self._next_thorough_ms:
-            return self._begin_round(config.flush_consume_queue_least_pages, is_whole=self._reput.writes.is_short)
+            return self._begin_round(config.flush_consume_queue_least_pages, is_whole=self._dispatch.writes.is_short)
         self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval
         return self._begin_round(0, is_whole=True)
 
@@ -211,8 +211,8 @@ class Durability:
         if self.undecided is not None:
             self.undecided.note()
         if is_whole:
-            self._reput.writes.begin_round()
-            return _Round(least_pages, self._reput.offset, self._reput.last_store_timestamp)
+            self._dispatch.writes.begin_round()
+            return _Round(least_pages, self._dispatch.offset, self._dispatch.last_store_timestamp)
         return _Round(least_pages, 0, 0)
 
     def _submit_queues(
@@ -222,7 +222,7 @@ class Durability:
         if self._queue_flusher is None:
             return
         files: list[Syncable] = [*self._queue_files.take_dirty(found.least_pages), *index_files]
-        covers_queues = not self._queue_files.statistics().dirty_files and not self._reput.failed
+        covers_queues = not self._queue_files.statistics().dirty_files and not self._dispatch.failed
         if self.undecided is not None:
             write = self.undecided.take_write(is_stop=is_stop, covers_queues=covers_queues and found.offset > 0)
             files += [] if write is None else [write]

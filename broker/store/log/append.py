@@ -30,7 +30,7 @@ class PutStatus(Enum):
 
 
 class PythonAppend(msgspec.Struct, gc=False):
-    """A message as the processor passes it, completed by the log. Reput dispatches the same object.
+    """A message as the processor passes it, completed by the log. `Dispatch` gets the same object.
 
     `body` may be a view into a receive buffer: the log does not use it after `commit` returns. `properties` are the
     final bytes. `tags_code` is the tag's hash; for the schedule topic the store replaces it with the delivery time.

@@ -29,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.errors import StoreError
 from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import Append
@@ -82,7 +82,7 @@ class Recovery:
         self,
         commit_log: CommitLog,
         queues: QueueTable,
-        reput: Reput,
+        dispatch: Dispatch,
         deleted: DeletedTopics,
         check: RecordCheck,
         *,
@@ -103,7 +103,7 @@ class Recovery:
         self._log = commit_log
         self._deleted = deleted
         self._queues = queues
-        self._reput = reput
+        self._dispatch = dispatch
         self._check = check
         self._is_follower = is_follower
         self._show_to = _UNLIMITED if show_to is None else show_to
@@ -160,11 +160,11 @@ class Recovery:
                 self._queues.sync()  # only these units lead the next recovery to the same decision
         except OSError as problem:
             raise StoreError(f"recovery cannot write: {problem}") from problem
-        if self._reput.failed:
+        if self._dispatch.failed:
             raise StoreError("recovery cannot write queue units")
         last = self._last
         self._log.set_end(end, last.physical_offset if last else 0, self._last_timestamp)
-        self._reput.offset = shown = self._dispatched_end(end, last)
+        self._dispatch.offset = shown = self._dispatched_end(end, last)
         self._finish_queues()
         found = Recovered(
             start,
@@ -284,7 +284,7 @@ class Recovery:
             if self._records % _PROGRESS_EVERY == 0:
                 self._report_progress(end)
         order.pause() if self._is_follower else order.finish()
-        self._dispatch()
+        self._dispatch_pending()
         if self._skipped:
             log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
         return max(end, self._closed_end) if self._is_replicated else end
@@ -334,7 +334,7 @@ class Recovery:
         if record.physical_offset >= self._dispatch_from or record.physical_offset in self._recalled:
             queue = self._queues.make(record.topic, record.queue_id)
             if gap_begin < record.queue_offset:
-                self._dispatch()
+                self._dispatch_pending()
                 queue.fill_gap(gap_begin, record.queue_offset)
             self._pend(record, queue)
 
@@ -362,12 +362,12 @@ class Recovery:
             self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
 
     def _pend(self, record: Record, queue: ConsumeQueue | None) -> None:
-        self._pending.append(self._reput.append_of(record, queue))
+        self._pending.append(self._dispatch.append_of(record, queue))
         if len(self._pending) >= _DISPATCH_BATCH:
-            self._dispatch()
+            self._dispatch_pending()
 
-    def _dispatch(self) -> None:
-        self._reput.dispatch(self._pending)
+    def _dispatch_pending(self) -> None:
+        self._dispatch.dispatch(self._pending)
         self._pending.clear()
 
     def _records_from(self, start: int) -> Iterator[Record]:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from skylarkmq.broker.store.dispatch.dispatch import Reput
+from skylarkmq.broker.store.dispatch.dispatch import Dispatch
 from skylarkmq.broker.store.files.mapped_file import MappedFile
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
@@ -50,7 +50,7 @@ class LogDispatch:
         self,
         commit_log: CommitLog,
         queues: QueueTable,
-        reput: Reput,
+        dispatch: Dispatch,
         deleted: DeletedTopics,
         check: RecordCheck,
         order: QueueOrder,
@@ -58,7 +58,7 @@ class LogDispatch:
     ) -> None:
         self._log = commit_log
         self._queues = queues
-        self._reput = reput
+        self._dispatch = dispatch
         self._deleted = deleted
         self._check = check
         self._has_runs = not check.checks_records
@@ -69,7 +69,7 @@ class LogDispatch:
         self._pending: list[Append] = []
         self._pending_next: dict[ConsumeQueue, int] = {}  # the next offset of queues with pending records
         self._checked = 0  # in this slice, bytes of the log below are checked not to be lost
-        self.shown = reput.offset
+        self.shown = dispatch.offset
 
     def show(self, limit: int) -> None:
         """Dispatch all whole records that end at or below byte `limit`.
@@ -204,7 +204,7 @@ class LogDispatch:
             self._order.add(record)
         if self._current is not None:
             self._current = None
-            self._pending.append(self._reput.append_of(record, None))
+            self._pending.append(self._dispatch.append_of(record, None))
         self.shown = self._evidence.start = record.physical_offset + record.size
 
     def _accept(self, record: Record, _gap_begin: int) -> None:
@@ -213,14 +213,14 @@ class LogDispatch:
         if record.queue_offset != self._next_of(queue):
             self._publish()
             self._continue_at(queue, record.queue_offset)
-        append = self._reput.append_of(record, queue)
+        append = self._dispatch.append_of(record, queue)
         if record is self._current:
             self._current = None
             self._pending_next[queue] = record.queue_offset + 1
             self._pending.append(append)
         else:
             self._publish()
-            self._reput.add_unit(append)
+            self._dispatch.add_unit(append)
 
     def _next_of(self, queue: ConsumeQueue) -> int:
         offset = self._pending_next.get(queue)
@@ -230,8 +230,8 @@ class LogDispatch:
 
     def _continue_at(self, queue: ConsumeQueue, offset: int) -> None:
         """Make `offset` the next one of a queue, in its files too: units in memory follow those in files. Rare."""
-        if queue.pending and not self._reput.writes.write(queue):
-            raise OSError(f"queue units cannot be written: {self._reput.writes.failure}")
+        if queue.pending and not self._dispatch.writes.write(queue):
+            raise OSError(f"queue units cannot be written: {self._dispatch.writes.failure}")
         queue.continue_at(offset)
 
     def _skip(self, record: Record, reason: str) -> None:

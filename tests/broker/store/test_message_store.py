@@ -170,7 +170,7 @@ def test_statistics(tmp_path: Path) -> None:
         assert statistics.is_writable
         assert 0 < it.store.disk_usage().fullest <= 100
         durability = it.store._durability
-        parts = (it.store, it.store._log, it.store.queues, it.store._reput, durability)
+        parts = (it.store, it.store._log, it.store.queues, it.store._dispatch, durability)
         for part in (
             *parts,
             it.store._parts._queue_files,

@@ -217,7 +217,7 @@ async def test_a_response_does_not_wait_for_consumers(tmp_path: Path) -> None:
     sends = Sends(tmp_path)
     sends.call(properties=COMMON)  # makes the topic known to the fast path
     answered: list[bool] = []
-    sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
+    sends.store._dispatch.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
     sends.peer.send(send(properties=COMMON), send(properties=COMMON))
     assert answered == [True]
     assert sends.store.messages_from("T", 0, 0) == 3

@@ -56,7 +56,7 @@ def test_a_full_queue_is_written_at_once(tmp_path: Path) -> None:
         assert not (tmp_path / "consumequeue").exists()
         it.put(message(b""))
         assert it.store.queues.by_key["T", 0].written == FULL_UNITS
-        assert it.store._reput.writes.units == 0
+        assert it.store._dispatch.writes.units == 0
 
 
 def test_the_queue_that_waits_longest_is_written_first(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_queue_that_waits_longest_is_written_first(tmp_path: Path) -> None:
         for queue_id in (0, 1, 0, 2):
             it.put(message(queue_id=queue_id))
         assert [units_of(tmp_path, queue_id) for queue_id in range(3)] == [2, 0, 0]
-        assert it.store._reput.writes.units == 2
+        assert it.store._dispatch.writes.units == 2
 
 
 def test_recovery_rebuilds_units_that_a_crash_took(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_round_is_written_in_slices_and_covers_only_units_before_its_start(tmp
         for _ in range(4):
             run_round(it, MINUTE_MS if not left else 100)
             it.put(message(topic="Late"))
-            left.append(sum(queue.topic == "T" for queue in it.store._reput.writes.waiting))
+            left.append(sum(queue.topic == "T" for queue in it.store._dispatch.writes.waiting))
         assert left == [136, 72, 8, 0]
         run_round(it, 0)
         checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
@@ -129,7 +129,7 @@ async def test_units_of_a_deleted_topic_are_dropped(tmp_path: Path) -> None:
         it.put(message(b"new"))
         run_round(it)
         assert it.bodies() == [b"new"]
-        assert it.store._reput.writes.units == 0
+        assert it.store._dispatch.writes.units == 0
 
 
 def test_a_queue_without_files_corrects_its_first_offset(tmp_path: Path) -> None:
