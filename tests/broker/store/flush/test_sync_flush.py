@@ -227,7 +227,7 @@ def test_a_put_during_dispatch_keeps_the_order(tmp_path: Path) -> None:
     """Messages that are flushed during a dispatch are dispatched after it, in log order. A consumer that reads on does
     not overtake the index, which accepts messages in log order only."""
     with opened(tmp_path, sync=True) as it:
-        dispatch, flusher = it.store._durability._dispatch, it.store._durability.log._flusher
+        dispatch, flusher = it.store._durability._dispatch_appends, it.store._durability.log._flusher
         dispatched: list[bytes] = []
         assert flusher is not None
 
