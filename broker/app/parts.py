@@ -128,6 +128,7 @@ class Parts:
             self.arrivals,
             self.deliveries,
             self.calls,
+            self.access.message_rights,
             waits_of(self.files, self.tables.offsets, self.registration.registrar.register_now),
             self._figures(),
             wall_ms,

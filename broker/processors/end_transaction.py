@@ -100,7 +100,7 @@ class EndTransactionProcessor:
         if is_commit is None:
             log.debug("transaction not decided peer=%s key=%s", source.peer, header.msg_id)
             return None
-        may_send = partial(self._may_send, source, command)
+        may_send = partial(self._may, source, command, Action.PUB)
         if not self._endings.is_loaded:
             return self._end_later(header, may_send, is_commit=is_commit)
         try:
@@ -132,8 +132,8 @@ class EndTransactionProcessor:
             ending = await self._endings.put_alone(ending)
         return self._response(ending, is_commit=is_commit)
 
-    def _may_send(self, source: RequestSource, command: RemotingCommand, topic: str) -> bool:
-        return self._rights.rights_of(source, command)(topic, Action.PUB)
+    def _may(self, source: RequestSource, command: RemotingCommand, action: Action, topic: str) -> bool:
+        return self._rights.rights_of(source, command)(topic, action)
 
     def _checked(
         self, header: EndTransactionHeader, half: HalfMessage | None, may_send: Callable[[str], bool]
@@ -206,14 +206,14 @@ class EndTransactionProcessor:
         """Serve RESUME_CHECK_HALF_MESSAGE (323)."""
         header = command.header(ResumeCheckHeader)
         log.info("half message check resumed by request peer=%s msg_id=%s", source.peer, header.msg_id)
-        return self._resume(header)
+        return self._resume(header, partial(self._may, source, command, Action.UPDATE))
 
-    async def _resume(self, header: ResumeCheckHeader) -> RemotingCommand:
+    async def _resume(self, header: ResumeCheckHeader, may_resume: Callable[[str], bool]) -> RemotingCommand:
         try:
             _, _, physical_offset = decode_offset_id(header.msg_id)
         except ValueError:
             raise RequestError(ResponseCode.SYSTEM_ERROR, PUT_BACK_RAISED) from None
-        status = await self._resumption.resume(physical_offset)
+        status = await self._resumption.resume(physical_offset, may_resume)
         if status is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, PUT_BACK_RAISED)
         if status not in STORED:

@@ -10,7 +10,7 @@ docs/reference/wire.md, "Queues", "Queries".
 from collections.abc import Awaitable
 from typing import Final
 
-from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.access.message_rights import MessageRights, stored_topic
 from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.cold_read_retry import serve_cold_reads
 from skylarkmq.broker.remoting.dispatch import Processor
@@ -30,7 +30,6 @@ from skylarkmq.protocol.headers.queue import (
     TimestampResponseHeader,
     ViewMessageHeader,
 )
-from skylarkmq.protocol.record import Record, parse
 
 NO_TIME: Final = -1
 UPPER: Final = Boundary.UPPER.value
@@ -106,12 +105,6 @@ class QueryProcessor:
         """Serve VIEW_MESSAGE_BY_ID (33). A message whose topic the caller may not read counts as absent."""
         offset = command.header(ViewMessageHeader).offset
         record = self._store.record_at(offset)
-        if record is None or not self._rights.rights_of(source, command)(topic_of(record), Action.GET):
+        if record is None or not self._rights.rights_of(source, command)(stored_topic(record), Action.GET):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return RemotingCommand.response(body=record)
-
-
-def topic_of(record: bytes) -> str:
-    """Return the topic of a record; empty if it is damaged."""
-    parsed = parse(memoryview(record), check_body=False)
-    return parsed.topic if isinstance(parsed, Record) else ""

@@ -129,6 +129,7 @@ class BrokerParts:
             self.arrivals,
             self.pulls.deliveries,
             self.calls,
+            settings.get("rights", AllMessages()),
             Waits(*(partial(self.wait_for, name) for name in Waits._fields)),
             Figures(
                 self.traffic,

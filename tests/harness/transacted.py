@@ -8,7 +8,7 @@ response = parts.end(half)
 from collections.abc import Container
 from typing import Any, Final
 
-from skylarkmq.broker.access.message_rights import AllMessages
+from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
 from skylarkmq.broker.app.sections.delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
@@ -46,7 +46,13 @@ class Transacted:
     """The transactions of one store, wired as in a broker; open half messages are loaded if `is_loaded`."""
 
     def __init__(
-        self, it: Opened, offsets: ConsumerOffsetTable | None = None, *, is_loaded: bool = True, **settings: Any
+        self,
+        it: Opened,
+        offsets: ConsumerOffsetTable | None = None,
+        *,
+        is_loaded: bool = True,
+        rights: MessageRights | None = None,
+        **settings: Any,
     ) -> None:
         self.it = it
         self.offsets = offsets or ConsumerOffsetTable(OffsetsConfig(), it.clock)
@@ -61,7 +67,7 @@ class Transacted:
         self.endings, self.recheck, self.progress, self.checks = ends.endings, ends.recheck, ends.progress, ends.checks
         self.pool = Pool("end_transaction", 1_000)
         self.processor = EndTransactionProcessor(
-            self.endings, self.recheck, self.pool, Latencies(), LIMIT, AllMessages()
+            self.endings, self.recheck, self.pool, Latencies(), LIMIT, rights or AllMessages()
         )
         self.dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():

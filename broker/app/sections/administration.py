@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.app.sections.addresses import advertised_address
 from skylarkmq.broker.app.sections.registering import Pools, Serves, register
 from skylarkmq.broker.app.sections.table_files import TableFiles
@@ -80,6 +81,7 @@ class Administration:
         arrivals: Arrivals,
         deliveries: DeliveryCounters,
         calls: ClientCalls,
+        rights: MessageRights,
         waits: Waits,
         figures: Figures,
         now_ms: Clock,
@@ -114,7 +116,7 @@ class Administration:
             TopicStatsProcessor(name, topics, sessions, store, self.windows),
             ConsumeStatsProcessor(config.identity, topics, groups, sessions, offsets, store, self.windows, now_ms),
             ClientsProcessor(sessions, lambda seen_ms: now_ms() - steady_ms() + seen_ms),
-            ClientRelayProcessor(name, sessions, topics, groups, store, calls),
+            ClientRelayProcessor(name, sessions, topics, groups, store, calls, rights),
             CleanupProcessor(topics, store),
         )
 

@@ -2,7 +2,8 @@
 (309), INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223; the broker sends GET_CONSUMER_STATUS_FROM_CLIENT, 221, to clients).
 
 The broker forwards 307 and 309 to one member of the group, and returns its response unchanged. To 309 it adds the
-record that the offset id names, the broker name, and the flags of topic and group. For 223 it queries all members at
+record that the offset id names, the broker name, and the flags of topic and group. A record whose topic the caller may
+not read counts as absent (*ours*): a member would read it for the caller. For 223 the broker queries all members at
 once, or the named one, and collects their responses; a member that does not respond in time is left out.
 
 Source: docs/reference/wire.md, "Calls to clients".
@@ -13,6 +14,8 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
+from skylarkmq.broker.access.message_rights import MessageRights, Rights, stored_topic
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.calls.client_calls import CallFailed, CallTimeout, ClientCalls
 from skylarkmq.broker.delivery.cold_read_retry import looked_up
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
@@ -54,6 +57,7 @@ class ClientRelayProcessor:
         groups: SubscriptionGroups,
         store: MessageStore,
         calls: ClientCalls,
+        rights: MessageRights,
     ) -> None:
         self._broker_name = broker_name
         self._sessions = sessions
@@ -61,6 +65,7 @@ class ClientRelayProcessor:
         self._groups = groups
         self._store = store
         self._calls = calls
+        self._rights = rights
 
     def __repr__(self) -> str:
         return f"<ClientRelayProcessor {self._calls!r}>"
@@ -82,15 +87,17 @@ class ClientRelayProcessor:
         relayed.ext = dict(command.ext_fields())
         return self._relay(header.consumer_group, header.client_id, relayed)
 
-    def consume_directly(self, _source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+    def consume_directly(self, source: RequestSource, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Serve CONSUME_MESSAGE_DIRECTLY (309)."""
         header = command.header(ConsumeDirectlyHeader)
         relayed = RemotingCommand.request(command.code)
         relayed.ext = command.ext_fields() | {"brokerName": self._broker_name} | self._sys_flags(header)
-        return self._consume_directly(header, relayed)
+        return self._consume_directly(header, relayed, self._rights.rights_of(source, command))
 
-    async def _consume_directly(self, header: ConsumeDirectlyHeader, relayed: RemotingCommand) -> RemotingCommand:
-        relayed.body = await self._record(header.msg_id)
+    async def _consume_directly(
+        self, header: ConsumeDirectlyHeader, relayed: RemotingCommand, rights: Rights
+    ) -> RemotingCommand:
+        relayed.body = await self._record(header.msg_id, rights)
         return await self._relay(header.consumer_group, header.client_id, relayed)
 
     def _sys_flags(self, header: ConsumeDirectlyHeader) -> dict[str, str]:
@@ -99,13 +106,13 @@ class ClientRelayProcessor:
         flags = {"topicSysFlag": topic and topic.topic_sys_flag, "groupSysFlag": group and group.group_sys_flag}
         return {name: str(flag) for name, flag in flags.items() if flag is not None}
 
-    async def _record(self, offset_id: str | None) -> bytes:
+    async def _record(self, offset_id: str | None, rights: Rights) -> bytes:
         try:
             _, _, offset = decode_offset_id(offset_id or "")
         except ValueError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         record = await looked_up(self._store, lambda: self._store.record_at(offset))
-        if record is None:
+        if record is None or not rights(stored_topic(record), Action.SUB):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {offset_id}")
         return record
 

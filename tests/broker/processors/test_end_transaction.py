@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
-from skylarkmq.broker.processors.end_transaction import NOT_FOUND
+from skylarkmq.broker.processors.end_transaction import NOT_FOUND, PUT_BACK_RAISED
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.log.running_flags import RunningFlag
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -18,8 +19,9 @@ from skylarkmq.protocol.message import decode_properties, encode_properties, tag
 from skylarkmq.protocol.message_id import encode_offset_id
 from skylarkmq.protocol.record import Record, encode
 from tests.harness.copies import TestCopies
+from tests.harness.some_rights import SomeRights
 from tests.harness.stores import Opened, message, opened, records_of
-from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, received_checks
+from tests.harness.transacted import COMMIT, DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, received_checks
 
 BODY_AT = 88  # in a record with IPv4 hosts
 
@@ -312,6 +314,41 @@ async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
     assert len(it.bodies()) == 1
 
 
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("is_discarded", [False, True])
+async def test_a_decided_transaction_is_not_reopened(it: Opened, decision: int, is_discarded: bool) -> None:
+    """Neither by the id of its half message nor by the id of its discarded copy, however often a caller asks."""
+    parts = Transacted(it, transaction_check_max=1)
+    half = parts.send()
+    places = [half.physical_offset]
+    if is_discarded:
+        for _ in range(2):
+            it.clock.now_ms += 30_000
+            parts.check_round()
+        places += [record.physical_offset for record in records(it, DISCARDED)]
+    assert parts.end(half, commit_or_rollback=decision).code == ResponseCode.SUCCESS
+    end = it.store.max_physical_offset
+    for place in places:
+        response = await parts.peer.call_and_wait(resume(place))
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, PUT_BACK_RAISED)
+    assert it.store.max_physical_offset == end
+    assert parts.open_offsets() == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "action", "is_permitted"),
+    [("T", Action.UPDATE, True), ("T", Action.PUB, False), ("Other", Action.UPDATE, False)],
+)
+async def test_resuming_needs_the_right_to_the_topic_of_the_half_message(
+    it: Opened, topic: str, action: Action, is_permitted: bool
+) -> None:
+    """UPDATE on the topic that the producer sent it to, whatever the request names."""
+    parts = Transacted(it, rights=SomeRights((topic, action)))
+    half = parts.send()
+    response = await parts.peer.call_and_wait(resume(half.physical_offset))
+    assert (response.code == ResponseCode.SUCCESS) is is_permitted
+
+
 @pytest.mark.parametrize("msg_id", ["", "XYZ", encode_offset_id(HOST, 77), encode_offset_id(HOST, 1 << 40)])
 async def test_resuming_an_unknown_message_fails(parts: Transacted, msg_id: str) -> None:
     """RocketMQ's remark."""
@@ -373,7 +410,7 @@ async def test_a_half_message_inside_a_body_is_ignored(parts: Transacted) -> Non
     offset = victim.queue_offset
     response = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
     assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
-    assert await parts.recheck.resume(place) is None
+    assert await parts.recheck.resume(place, lambda _topic: True) is None
     assert parts.end(victim).code == ResponseCode.SUCCESS
     assert parts.it.bodies("T") == [b"victim"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.access.requests.resources import Action
 from skylarkmq.broker.processors.admin import client_relays
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
@@ -22,6 +23,7 @@ from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat
 from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer
+from tests.harness.some_rights import SomeRights
 
 INFO = b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{}}}'
 QUEUE = MessageQueue(TOPIC, "b", 0)
@@ -135,6 +137,29 @@ async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_pa
         assert {in_loop for _, in_loop in cold.waits} == {False}
     assert b"cold" in bytes(asked.body)
     assert (await response_of(parts, operator)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "action", "is_permitted"),
+    [(TOPIC, Action.SUB, True), (TOPIC, Action.PUB, False), ("Other", Action.SUB, False)],
+)
+async def test_consume_directly_needs_the_right_to_the_topic_of_the_message(
+    tmp_path: Path, topic: str, action: Action, is_permitted: bool
+) -> None:
+    """SUB on the topic that the message is stored in, whatever topic the request names. Without it the message is
+    absent for the caller."""
+    parts = Relaying(tmp_path, rights=SomeRights((topic, action)))
+    [append] = parts.put(b"now")
+    member, operator = parts.member(), parts.peer()
+    place = encode_offset_id(encode_host("127.0.0.1", 10911), append.physical_offset)
+    request = consume_directly(place, topic="Other")
+    if is_permitted:
+        asked = await relayed(operator, request, member, RemotingCommand.response(body=b"{}"))
+        assert b"now" in bytes(asked.body)
+    else:
+        assert await code_and_remark(operator, request) == (1, f"can not find message by the id, {place}")
+        assert member.received == []
+    parts.store.close()
 
 
 @pytest.mark.parametrize("place", [None, "nothing", "7F00000100002A9F00000000000FFFFF"])
