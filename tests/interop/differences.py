@@ -24,8 +24,8 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37), VIEW_MESSAGE_BY_ID (33), CONSUME_MESSAGE_DIRECTLY (309) and
   RESUME_CHECK_HALF_MESSAGE (323) also need the right to the topic of the stored message; otherwise it counts as absent.
   RocketMQ 5.3.3 checks only the topic or group in the request.
-- QUERY_MESSAGE (12) returns only messages of the topic and key in the request. RocketMQ compares 32 bits of a hash, so its
-  result may contain messages of other topics.
+- QUERY_MESSAGE (12) returns only messages of the topic and key in the request. RocketMQ compares 32 bits of a hash, and
+  may return messages of other topics.
 - RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9's mqadmin sends it, needs Update on all topics; RocketMQ 5.3.3
   checks none.
 - A code that no broker serves is answered with 3 before authentication.

@@ -31,7 +31,7 @@ from skylarkmq.clients.sdk.base.arguments import (
     settings_of,
 )
 from skylarkmq.clients.sdk.base.clocks import now_ms
-from skylarkmq.clients.sdk.base.errors import ClientClosed, InvalidMessage, RequestTimeout
+from skylarkmq.clients.sdk.base.errors import ClientClosed, InvalidArgument, InvalidMessage, RequestTimeout
 from skylarkmq.clients.sdk.base.namespaces import Namespace
 from skylarkmq.clients.sdk.base.settings import ProducerSettings
 from skylarkmq.clients.sdk.base.timeouts import within
@@ -158,7 +158,8 @@ class Producer(Participant):
     ) -> SendResult:
         """Send one message and return where it is stored.
 
-        Messages of one `message_group` go to one queue, in the order in which they are sent. `delay`, `deliver_at` or
+        Messages of one `message_group` go to one queue, in the order in which they are sent; `queue` is one of the
+        message's topic. `delay`, `deliver_at` or
         `delay_level` sets the time of delivery; default: at once. InvalidArgument, InvalidMessage, NoRoute,
         BrokerError, RequestTimeout, ConnectFailed, ConnectionLost.
         """
@@ -192,8 +193,10 @@ class Producer(Participant):
 
         def begin(messages: Sequence[Message]) -> "asyncio.Future[list[SendResult]]":
             with encoding(messages[0] if messages else None):
-                batches = self._preparation.batches(self._addressed(messages), now_ms())
-            target, limit_s = self._target(queue), timeout_s or self._settings.send_timeout_s
+                addressed = self._addressed(messages)
+                batches = self._preparation.batches(addressed, now_ms())
+            limit_s = timeout_s or self._settings.send_timeout_s
+            target = self._target(queue, addressed[0].topic) if batches else None
             return asyncio.gather(*[self._sends.begin(each, message_group, target, limit_s) for each in batches])
 
         if self._observer is None or not messages:
@@ -218,7 +221,7 @@ class Producer(Participant):
             (addressed,) = self._addressed(messages)
             outgoing = self._preparation.one(addressed, now_ms())
             limit_s = timeout_s or self._settings.send_timeout_s
-            await self._sends.oneway(outgoing, message_group, self._target(queue), limit_s)
+            await self._sends.oneway(outgoing, message_group, self._target(queue, addressed.topic), limit_s)
 
         if self._observer is None:
             await send((message,))
@@ -309,7 +312,9 @@ class Producer(Participant):
         sys_flag: int,
     ) -> "asyncio.Future[SendResult]":
         if self._namespace.name:
-            (message,), queue = self._addressed((message,)), self._target(queue)
+            (message,) = self._addressed((message,))
+        if queue is not None:
+            queue = self._target(queue, message.topic)
         outgoing = self._preparation.one(message, now_ms())
         if sys_flag:
             outgoing = msgspec.structs.replace(outgoing, sys_flag=outgoing.sys_flag | sys_flag)
@@ -324,11 +329,16 @@ class Producer(Participant):
         except UNENCODABLE as error:
             raise invalid_message(messages[0], error) from error
 
-    def _target(self, queue: MessageQueue | None) -> MessageQueue | None:
+    def _target(self, queue: MessageQueue | None, topic: str) -> MessageQueue | None:
+        """Return a given queue with the full name of its topic. InvalidArgument if that is not the message's topic: a
+        broker would store the message in the topic of the queue."""
         if queue is None:
             return None
         check_queue(queue)
-        return self._namespace.wrap_queue(queue)
+        target = self._namespace.wrap_queue(queue)
+        if target.topic != topic:
+            raise InvalidArgument(f"queue must be one of the message's topic {topic!r}, not of {target.topic!r}")
+        return target
 
     def _forked(self) -> None:
         super()._forked()

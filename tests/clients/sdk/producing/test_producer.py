@@ -1,6 +1,7 @@
 """Sending messages."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,8 +11,10 @@ from skylarkmq import (
     ClientClosed,
     ClientSettings,
     ConnectFailed,
+    InvalidArgument,
     InvalidMessage,
     Message,
+    MessageQueue,
     NoRoute,
     Producer,
     ProducerSettings,
@@ -266,3 +269,27 @@ def test_a_producer_needs_either_namesrv_or_client() -> None:
         Producer("g")
     with pytest.raises(ValueError, match="namesrv"):
         Producer("g", namesrv="h:1", client=Client("h:1"))
+
+
+SENDS_TO_A_QUEUE = {
+    "send": lambda producer, message, queue: producer.send(message, queue=queue),
+    "send_batch": lambda producer, message, queue: producer.send_batch([message, message], queue=queue),
+    "send_oneway": lambda producer, message, queue: producer.send_oneway(message, queue=queue),
+}
+
+
+@pytest.mark.parametrize("namespace", ["", "ns"])
+@pytest.mark.parametrize("send", SENDS_TO_A_QUEUE.values(), ids=SENDS_TO_A_QUEUE)
+async def test_a_queue_of_another_topic_is_refused(
+    send: Callable[[Producer, Message, MessageQueue], Awaitable[object]], namespace: str
+) -> None:
+    """A broker would store the message in the queue's topic. Nothing is sent; a queue of the topic is accepted."""
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, "ns%T": 1}
+        async with Producer("g", namesrv=cluster.namesrv, namespace=namespace) as producer:
+            refusal = r"queue must be one of the message's topic '(ns%)?T', not of '(ns%)?U'"
+            with pytest.raises(InvalidArgument, match=refusal):
+                await send(producer, Message("T", b"x"), MessageQueue("U", "broker-a", 0))
+            assert cluster.broker.requests_of(SEND) + cluster.broker.requests_of(BATCH) == []
+            await send(producer, Message("T", b"x"), MessageQueue("T", "broker-a", 0))
+            await until(lambda: cluster.broker.requests_of(SEND) or cluster.broker.requests_of(BATCH))
