@@ -127,7 +127,7 @@ class AccountsFile:
             self._seen = fingerprint
             try:
                 self._table = _read(self._path)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 (no content of the file may change the accounts)
                 log.warning(
                     "accounts not reloaded, the old ones are kept file=%s reason=%s", self._path, _reason(error)
                 )
@@ -187,5 +187,7 @@ def _read(path: Path) -> AccountTable:
     return AccountTable(accounts)
 
 
-def _reason(error: OSError | ValueError) -> str:
-    return error.strerror or "cannot be read" if isinstance(error, OSError) else str(error)
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or "cannot be read"
+    return str(error) if isinstance(error, ValueError) else f"it cannot be used ({type(error).__name__})"

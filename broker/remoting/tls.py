@@ -105,7 +105,7 @@ class ReloadingContext:
         files = ",".join(map(str, self._files))
         try:
             self.current = self._make()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 (no content of a file may end the reloads)
             self.failures += 1
             log.warning("certificate not reloaded, the old one is kept files=%s reason=%s", files, reason_of(error))
         else:

@@ -19,6 +19,7 @@ from skylarkmq.broker.access.plain_acl.addresses import Pattern, no_address, pat
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.requests.needs import Permission, group_resource, is_group
 from skylarkmq.protocol.codes import RETRY_PREFIX
+from skylarkmq.protocol.decimals import INT64_MAX
 from skylarkmq.protocol.signature import SigningKey
 
 LEAST_KEY_LENGTH: Final = 7
@@ -154,6 +155,6 @@ def _as_text(value: object, name: str) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
+    if isinstance(value, int) and abs(value) <= INT64_MAX:
         return str(value)
     raise AclError(f"{name} must be a text, in quotes if it has the form of another value")

@@ -33,6 +33,7 @@ from skylarkmq.broker.access.plain_acl.yaml_file import Fingerprint, fingerprint
 from skylarkmq.broker.access.secret_files import PROBLEM, is_exposed_now
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.protocol import javajson
+from skylarkmq.protocol.decimals import INT64_MAX
 
 DEFAULT_FILE: Final = "plain_acl.yml"
 FOLDER: Final = "acl"
@@ -218,17 +219,21 @@ class AclFiles:
         return bool(gone or changed)
 
     def _read(self, path: Path, fingerprint: Fingerprint) -> _Loaded:
+        previous = self._loaded.get(path)
+        before = FileRules() if previous is None else previous.rules
         try:
             if self._is_strict and is_exposed_now(path):
                 raise AclError(f"{PROBLEM} (strictSecretFiles=true)")
-            rules = _rules_of(yaml_file.read(path), self._first_version)
-        except (AclError, OSError) as error:
-            problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            values = yaml_file.read(path)
+            if not values and before != FileRules():
+                raise AclError("the file is empty")  # perhaps an editor is writing it; `accounts: []` removes all
+            rules = _rules_of(values, self._first_version)
+        except Exception as error:  # noqa: BLE001 (no content of a file may end the polls, or change the rules)
+            problem = _problem_of(error)
             log.error(
                 "file of accounts has an error, its earlier rules stay in effect path=%s reason=%s", path, problem
             )
-            previous = self._loaded.get(path)
-            return _Loaded(fingerprint, FileRules() if previous is None else previous.rules, problem)
+            return _Loaded(fingerprint, before, problem)
         log.info("file of accounts read path=%s accounts=%d white=%d", path, len(rules.accounts), len(rules.white))
         return _Loaded(fingerprint, rules)
 
@@ -288,6 +293,13 @@ def account_values(directory: Path) -> Iterator[Mapping[Any, Any]]:
             yield value
 
 
+def _problem_of(error: Exception) -> str:
+    """Return the reason for the log, without the content of the file."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror}"
+    return str(error) if isinstance(error, AclError) else f"a value cannot be used ({type(error).__name__})"
+
+
 # --- values of a file -------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +335,9 @@ def _version_of(values: Values) -> Version | None:
     if not versions:
         return None
     try:
-        return msgspec.convert(versions[0], Version, strict=False)
-    except (msgspec.ValidationError, LookupError, TypeError):
+        version = msgspec.convert(versions[0], Version, strict=False)
+    except (msgspec.ValidationError, LookupError, TypeError, ValueError):
         raise AclError(f"{VERSION} must be a list of a counter and a timestamp") from None
+    if not all(abs(number) <= INT64_MAX for number in msgspec.structs.astuple(version)):
+        raise AclError(f"{VERSION} must have numbers of 64 bits")
+    return version

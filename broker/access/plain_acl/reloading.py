@@ -76,8 +76,8 @@ class ReloadedFiles:
             try:
                 self._reloads += await self.run(AclFiles.poll)
                 problem = ""
-            except OSError as error:
-                problem = str(error)
+            except Exception as error:  # noqa: BLE001 (without polls, revoked accounts would stay valid)
+                problem = str(error) or type(error).__name__
             if problem and problem != self._problem:
                 log.warning("files of accounts not polled reason=%s", problem)
             self._problem = problem

@@ -95,6 +95,24 @@ def test_a_changed_file_is_read_again(path: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "null", "5", "{}", "[1]", "[[]]", "[" * 100_000, '[{"accessKey":"' + "x" * 20_000_000, "\0", "[{}]",
+        '[{"accessKey":"\\ud800","secretKey":"s"}]', '[{"accessKey":5,"secretKey":"s"}]', "[" + "9" * 5_000 + "]",
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_no_content_of_a_file_changes_the_accounts(path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They stay until the file is valid again; one line has the reason."""
+    accounts = AccountsFile(path)
+    rewrite(path, text)
+    assert [accounts.is_known("broker-a"), accounts.is_known("broker-a")] == [True, True]
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    rewrite(path, '[{"accessKey":"broker-c","secretKey":"other-secret"}]')
+    assert [accounts.is_known("broker-a"), accounts.is_known("broker-c")] == [False, True]
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "truncated"),

@@ -11,7 +11,7 @@ import pytest
 from skylarkmq.broker.base.errors import StartError
 from skylarkmq.broker.config.parsing import Secret
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
-from skylarkmq.broker.remoting.tls import ServerTls, client_context, self_signed
+from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls, client_context, self_signed
 from tests.harness.certificates import Certificates, Pair, unverified_context
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.raw_peer import RawPeer
@@ -239,3 +239,24 @@ def replace(own: Pair, new: Pair) -> None:
         beside = target.with_suffix(".new")
         shutil.copy(source, beside)
         os.replace(beside, target)
+
+
+@pytest.mark.parametrize("error", [OSError("no such file"), ValueError("odd"), RecursionError(), MemoryError()])
+def test_no_error_of_a_reload_ends_the_reloads(own: Pair, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """The last valid certificate stays, one line has the reason, and a later change is read."""
+    contexts: list[ssl.SSLContext | Exception] = [ssl.create_default_context(), error, ssl.create_default_context()]
+
+    def make() -> ssl.SSLContext:
+        made = contexts.pop(0)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    reloading = ReloadingContext([own.cert], make)
+    first = reloading.current
+    for expected in ("failure", "reload"):
+        own.cert.write_bytes(own.cert.read_bytes() + b"\n")
+        latest = reloading.latest()
+        assert (latest is first) is (expected == "failure")
+    assert (reloading.reloads, reloading.failures) == (1, 1)
+    assert caplog.text.count("certificate not reloaded") == 1

@@ -208,6 +208,64 @@ def test_a_broken_file_keeps_its_rules_until_it_is_corrected(tmp_path: Path, cap
     assert files.problems == {}
 
 
+HUGE = "0x" + "f" * 5_000
+ODD_FILES = {
+    "empty": b"",
+    "blank": b" \n\n",
+    "comment": b"# later\n",
+    "null": b"~\n",
+    "empty mapping": b"{}\n",
+    "list": b"- accounts\n",
+    "text": b"accounts\n",
+    "number": b"5\n",
+    "accounts a number": b"accounts: 5\n",
+    "accounts of numbers": b"accounts: [1, 2]\n",
+    "key too large for text": f"accounts: [{{accessKey: {HUGE}, secretKey: a-secret}}]\n".encode(),
+    "secret too large for text": f"accounts: [{{accessKey: account-1, secretKey: {HUGE}}}]\n".encode(),
+    "flag too large": f"accounts: [{{accessKey: account-1, secretKey: a-secret, admin: [{HUGE}]}}]\n".encode(),
+    "address too large": f"globalWhiteRemoteAddresses: [{HUGE}]\n".encode(),
+    "5,000 digits": b"accounts: [{accessKey: " + b"9" * 5_000 + b", secretKey: a-secret}]\n",
+    "version too large": f"accounts: []\ndataVersion: [{{counter: {HUGE}, timestamp: 1}}]\n".encode(),
+    "version below zero": f"accounts: []\ndataVersion: [{{counter: -{HUGE}, timestamp: 1}}]\n".encode(),
+    "version of infinity": b"accounts: []\ndataVersion: [{counter: .inf, timestamp: .nan}]\n",
+    "version a text": b"accounts: []\ndataVersion: later\n",
+    "date": b"accounts: [{accessKey: 2026-01-01, secretKey: a-secret}]\n",
+    "impossible date": b"accounts: [{accessKey: 2026-13-45, secretKey: a-secret}]\n",
+    "float": b"accounts: [{accessKey: .inf, secretKey: a-secret}]\n",
+    "set": b"accounts: !!set {a, b}\n",
+    "binary": b"accounts: [{accessKey: !!binary AAAAAAAAAAAA, secretKey: a-secret}]\n",
+    "code": b"accounts: !!python/object/apply:os.getpid []\n",
+    "list as key": b"? [a, b]\n: c\n",
+    "itself": b"accounts: &a [*a]\n",
+    "deep": b"accounts: " + b"[" * 3_000 + b"]" * 3_000 + b"\n",
+    "NUL": b"accounts:\0\n",
+    "not UTF-8": b"accounts: \xff\xfe\n",
+    "half a surrogate": b'accounts: [{accessKey: "account\\ud800", secretKey: "\\ud800\\ud800\\ud800\\ud800"}]\n',
+    "permission of a list": b"accounts: [{accessKey: account-9, secretKey: a-secret, topicPerms: [[a]]}]\n",
+    "white address": b"globalWhiteRemoteAddresses: [10.0.0.1-]\n",
+}
+"""Files that an editor, a template or an attacker might leave."""
+
+
+@pytest.mark.parametrize("odd", ODD_FILES.values(), ids=ODD_FILES)
+def test_no_content_of_a_file_ends_the_polls_or_changes_the_rules(
+    tmp_path: Path, odd: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rules stay until the file has accounts again; one line and `problems` name the file. `accounts: []` removes
+    all accounts."""
+    files = opened(tmp_path, text_of(account("account-1")))
+    rules = files.rules
+    (tmp_path / "plain_acl.yml").write_bytes(odd)
+    assert [files.poll(), files.poll(), files.poll()] == [False, True, False]
+    assert (set(files.rules.accounts), files.rules.white) == (set(rules.accounts), rules.white)
+    assert list(files.problems) == [tmp_path / "plain_acl.yml"]
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 1
+    assert "a-secret" not in caplog.text
+    (tmp_path / "plain_acl.yml").write_text("accounts: []\n")
+    assert [files.poll(), files.poll()] == [False, True]
+    assert (files.rules.accounts, files.problems) == ({}, {})
+
+
 def test_with_strict_secret_files_an_exposed_file_is_not_read(tmp_path: Path) -> None:
     """A new one gives no rules, a known one keeps its previous rules, until only its owner can read it."""
     default, later = tmp_path / "plain_acl.yml", tmp_path / "acl" / "a.yml"

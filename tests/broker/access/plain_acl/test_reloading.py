@@ -47,8 +47,9 @@ async def test_changes_run_one_at_a_time(tmp_path: Path) -> None:
     await files.stop()
 
 
+@pytest.mark.parametrize("error", [PermissionError("no access"), ValueError("odd"), RecursionError()])
 async def test_a_failed_poll_is_logged_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """The polls go on, and find later changes."""
     files = opened(tmp_path)
@@ -57,7 +58,7 @@ async def test_a_failed_poll_is_logged_once(
     def fail(_files: AclFiles) -> bool:
         nonlocal polls
         polls += 1
-        raise PermissionError("no access")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(AclFiles, "poll", fail)
