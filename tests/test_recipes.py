@@ -45,7 +45,7 @@ RECIPES: Final = {
         Line(
             "broker/processors/admin/delay_offset.py",
             "        return RemotingCommand.response(body=self._offsets.encode_now())\n",
-            "\n    def probe(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:\n"
+            "\n    def probe(self, _source: RequestSource, command: RemotingCommand) -> RemotingCommand:\n"
             "        return RemotingCommand.response(body=command.header(ProbeHeader).probe_name.encode())\n",
         ),
         Line(
@@ -102,7 +102,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from skylarkmq.broker.app.in_process import free_ports, running
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app.cli import run
 from tests.harness.raw import RawClient
 
 [port] = free_ports(1)

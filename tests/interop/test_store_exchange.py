@@ -138,6 +138,7 @@ def exchange(version: str, end: str, writing: "Future[Written]", tmp_path: Path)
         writer = Writer(client, ledger, "rocketmq")
         writer.orders(60)
         writer.batches(3)
+        wait_until_dispatched(client, ledger)
         bounds = all_bounds(client)
     assert not (root / "abort").exists()
     with skylark(tmp_path / "again", root, written.ports), raw_client(written.ports) as client:
@@ -275,6 +276,15 @@ def ledger_differences(client: RawClient, ledger: Ledger) -> list[str]:
 
 def message_count(client: RawClient, topic: str) -> int:
     return sum(end for _, end in bounds_of(client, topic))
+
+
+def wait_until_dispatched(client: RawClient, ledger: Ledger) -> None:
+    """Wait until the queues have all acknowledged messages: RocketMQ dispatches them in a thread of its own."""
+
+    def is_dispatched() -> bool:
+        return all(message_count(client, topic) >= len(ledger.of(topic)) for topic in CONSUMED)
+
+    wait_until(is_dispatched, "acknowledged messages dispatched")
 
 
 def all_bounds(client: RawClient) -> dict[str, list[tuple[int, int]]]:

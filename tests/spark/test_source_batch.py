@@ -123,7 +123,7 @@ def test_large_messages(spark: SparkSession, broker: Scene) -> None:
         ({"subscribe": "T", "startingOffset": "latest"}, "no option startingoffset: did you mean startingOffsets"),
         ({"subscribe": "T", "pullBatchSize": "many"}, "pullBatchSize must be a whole number above 0, not 'many'"),
         ({}, "give exactly one of subscribe, subscribePattern and assign"),
-        ({"subscribe": "T", "assign": '{"T":{"b":[0]}}'}, "give one of"),
+        ({"subscribe": "T", "assign": '{"T":{"b":[0]}}'}, "give exactly one of"),
         ({"subscribe": "T", "endingOffsets": "earliest"}, "endingOffsets must be latest, or JSON"),
         ({"subscribe": "NoSuchTopic", "brokerTimeoutMs": "300"}, "topic NoSuchTopic does not exist"),
         ({"subscribe": "T", "accessKey": "k-1234"}, "accessKey and secretKey go together"),
