@@ -7,7 +7,7 @@
 handled or not, and may still be handled: repeat only requests that may be handled twice, as this one may. A reply to
 a caller that waits no longer is dropped.
 
-    a crash of the service before its reply     the broker delivers the request again; if the caller has waited in vain
+    a crash of the service before its reply     the broker delivers the request again; if the caller has timed out
                                                 until then, it is ignored
     a crash of it after its reply               the same: the second reply is dropped
     a crash of the caller                       the broker refuses the reply: the service logs that and goes on
@@ -34,7 +34,7 @@ log = logging.getLogger("quotes")
 
 
 def quote(item: str) -> bytes:
-    """Return the reply to a request. Every request gets one: a caller should not wait in vain for an error."""
+    """Return the reply to a request. Every request gets one: otherwise the caller would wait for its timeout after an error."""
     cents = CENTS.get(item)
     return json.dumps({"error": f"there is no {item}"} if cents is None else {"cents": cents}).encode()
 

@@ -13,5 +13,5 @@ class SomeRights:
         self._permitted = permitted
 
     def rights_of(self, _source: RequestSource, _command: RemotingCommand) -> Rights:
-        """Return the rights, whoever calls."""
+        """Return the same rights for every caller."""
         return lambda topic, action: (topic, action) in self._permitted
