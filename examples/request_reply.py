@@ -34,7 +34,7 @@ log = logging.getLogger("quotes")
 
 
 def quote(item: str) -> bytes:
-    """Return the reply to a request. Every request gets one: otherwise the caller would wait for its timeout after an error."""
+    """Return the reply to a request. An error is a reply, too: otherwise the caller would wait for its timeout."""
     cents = CENTS.get(item)
     return json.dumps({"error": f"there is no {item}"} if cents is None else {"cents": cents}).encode()
 
