@@ -23,6 +23,9 @@ from skylarkmq.protocol.record import Record, parse
 MAX_RESPONSE_BYTES: Final = 15 << 20
 """No further record is added beyond this size: a response is one frame, and clients accept 16 MiB."""
 
+SLICE_BYTES: Final = 64 << 10
+"""After reading a message of more bytes a query lets other work run: the checksum covers the whole body."""
+
 
 class Found(msgspec.Struct, frozen=True):
     """Complete records in log order, and the store time (ms) and physical offset of the newest message in the index.
@@ -72,7 +75,13 @@ class KeyQuery:
 
         def is_match(offset: int) -> Steps[bool]:
             record = yield from with_cold_read_retry(self._reader.record_at, offset)
-            return record is not None and has_key(record, topic, key)
+            if record is None:
+                return False
+            is_found, is_large = has_key(record, topic, key), len(record) > SLICE_BYTES
+            del record  # a view pins its segment
+            if is_large:
+                yield None
+            return is_found
 
         offsets = yield from index.search(criteria, self._reader.reads.read, is_match)
         if not offsets:

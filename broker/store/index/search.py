@@ -24,7 +24,7 @@ from skylarkmq.protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
 SLICE_ITEMS: Final = 256  # takes about 0.5 ms
 SLICE_READS: Final = 32
 MOST_READ: Final = 16_384
-"""Messages that one search reads, those with another key included. That takes about 0.2 s of CPU, in slices."""
+"""Messages that one search reads, those with another key included."""
 _SLOT: Final = Struct(">i")
 
 T = TypeVar("T")

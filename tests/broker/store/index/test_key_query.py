@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.index import search
+from skylarkmq.broker.store.index import key_query, search
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import index_hash
@@ -81,3 +81,13 @@ async def test_a_query_reads_a_limited_number_of_messages(tmp_path: Path, monkey
         assert await bodies(it.store, "orders", "Aa") == ["orders Aa "]
         it.put(keyed("orders", "BB"))
         assert await bodies(it.store, "orders", "Aa") == []
+
+
+async def test_other_work_runs_after_each_large_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large messages with the hash of a key do not stop the event loop for longer than one of them takes."""
+    monkeypatch.setattr(key_query, "SLICE_BYTES", 1_000)
+    with opened(tmp_path) as it:
+        for size in (1_000, 1_000, 1, 1_000):
+            it.put(message(bytes(size), "orders", properties=b"KEYS\x01BB\x02"))
+        steps = it.store._parts.key_query._steps("orders", "Aa", 64, *ALL_TIMES)
+        assert list(steps) == [None] * 3
